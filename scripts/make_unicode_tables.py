@@ -101,7 +101,7 @@ def class_ranges(classes: dict[int, int]) -> list[tuple[int, int, int]]:
 
 
 def table(name: str, kind: str, rows: Iterable[tuple[int, ...]]) -> str:
-    lines, line = [f"constexpr {kind} {name}[] = {{"], "   "
+    lines, line = [f"inline constexpr {kind} {name}[] = {{"], "   "
     for row in rows:
         item = " {" + ", ".join(f"0x{value:X}" for value in row) + "},"
         if len(line) + len(item) > 110:

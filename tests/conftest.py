@@ -30,8 +30,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Of tiny models, next to a peer's: one thread is faster than two. Kernels and engine are tested with several.
 ONE_THREAD = (
-    "benchmarks", "checkpoint", "cuda_on_cpu", "data", "e2e", "lora", "model", "optim", "saving", "script_names",
-    "shard", "trainer", "weight_sync",
+    "benchmarks", "checkpoint", "cuda_on_cpu", "data", "e2e", "lora", "model", "optim", "saving",
+    "script_names", "shard", "trainer", "weight_sync",
 )  # fmt: skip
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,36 +14,6 @@ namespace py = pybind11;
 using TokenRow = std::tuple<int32_t, uint32_t, uint32_t, bool>;
 using SegmentRow = std::tuple<uint32_t, uint32_t, bool, bool>;
 
-LabelOptions make_options(const std::string& mask_policy, const std::string& chat_template,
-                          int64_t max_length, int32_t pad_id, int num_threads,
-                          const std::string& train_turns,
-                          const std::map<std::string, std::string>& role_map, bool role_aliases,
-                          const std::string& on_bad_sample, const std::string& overlong,
-                          const std::string& digest, const std::string& stop_token) {
-  LabelOptions options;
-  options.mask_policy = parse_mask_policy(mask_policy);
-  options.chat_template =
-      chat_template == kModelTemplate ? chat_template : canonical_template_name(chat_template);
-  options.chat_template_digest = digest;
-  options.stop_token = stop_token;
-  options.max_length = max_length;
-  options.pad_id = pad_id;
-  options.num_threads = num_threads;
-  options.train_turns = parse_train_turns(train_turns);
-  options.role_map = role_map;
-  options.role_aliases = role_aliases;
-  options.on_bad_sample = parse_on_bad_sample(on_bad_sample);
-  options.overlong = parse_overlong(overlong);
-  return options;
-}
-
-std::unique_ptr<Labeller> make_labeller(const Tokenizer& tokenizer, const LabelOptions& options,
-                                        const std::optional<py::function>& render) {
-  std::shared_ptr<const BulkRenderer> renderer;
-  if (render) renderer = std::make_shared<CalledRenderer>(*render);
-  return std::make_unique<Labeller>(tokenizer, options, std::move(renderer));
-}
-
 Explanation explain_record(const std::string& record, const Labeller& labeller, int64_t number,
                            const std::string& data_format) {
   check_format_name(data_format);
@@ -57,27 +27,31 @@ Explanation explain_record(const std::string& record, const Labeller& labeller, 
   return explain(labeller, conversation);
 }
 
-std::vector<TokenRow> tokens_of(const Explanation& self) {
-  std::vector<TokenRow> rows;
-  for (const ExplainedToken& token : self.tokens) {
-    rows.emplace_back(token.id, token.begin, token.end, token.is_learned);
-  }
-  return rows;
-}
-
-std::vector<SegmentRow> segments_of(const Explanation& self) {
-  std::vector<SegmentRow> rows;
-  for (const Segment& segment : self.transcript.segments) {
-    rows.emplace_back(segment.bytes.begin, segment.bytes.end, segment.is_data, segment.is_learned);
-  }
-  return rows;
-}
-
-std::string text_of(const Explanation& self) { return self.transcript.text; }
-
 void bind_options(py::module_& module) {
   py::class_<LabelOptions>(module, "LabelOptions")
-      .def(py::init(&make_options), py::kw_only(), py::arg("mask_policy") = "fastchat",
+      .def(py::init([](const std::string& mask_policy, const std::string& chat_template,
+                       int64_t max_length, int32_t pad_id, int num_threads,
+                       const std::string& train_turns,
+                       const std::map<std::string, std::string>& role_map, bool role_aliases,
+                       const std::string& on_bad_sample, const std::string& overlong,
+                       const std::string& digest, const std::string& stop_token) {
+             const bool is_models = chat_template == kModelTemplate;
+             return LabelOptions{.mask_policy = parse_mask_policy(mask_policy),
+                                 .chat_template = is_models
+                                                      ? chat_template
+                                                      : canonical_template_name(chat_template),
+                                 .chat_template_digest = digest,
+                                 .stop_token = stop_token,
+                                 .max_length = max_length,
+                                 .pad_id = pad_id,
+                                 .num_threads = num_threads,
+                                 .train_turns = parse_train_turns(train_turns),
+                                 .role_map = role_map,
+                                 .role_aliases = role_aliases,
+                                 .on_bad_sample = parse_on_bad_sample(on_bad_sample),
+                                 .overlong = parse_overlong(overlong)};
+           }),
+           py::kw_only(), py::arg("mask_policy") = "fastchat",
            py::arg("chat_template") = "vicuna_v1.1", py::arg("max_length"), py::arg("pad_id") = -1,
            py::arg("num_threads") = 0, py::arg("train_turns") = "all",
            py::arg("role_map") = std::map<std::string, std::string>(),
@@ -91,10 +65,6 @@ void bind_options(py::module_& module) {
       .def_readonly("max_length", &LabelOptions::max_length)
       .def_readonly("pad_id", &LabelOptions::pad_id)
       .def_property_readonly("fingerprint", &LabelOptions::fingerprint);
-  py::class_<Labeller>(module, "Labeller")
-      .def(py::init(&make_labeller), py::arg("tokenizer"), py::arg("options"),
-           py::arg("render") = py::none(), py::keep_alive<1, 2>())
-      .def_property_readonly("options", &Labeller::options);
 }
 
 void bind_explanation(py::module_& module) {
@@ -113,11 +83,27 @@ void bind_explanation(py::module_& module) {
       .def_property_readonly("findings",
                              [](const Explanation& self) { return self.record.findings; })
       .def_property_readonly("faults", [](const Explanation& self) { return self.record.faults; })
-      .def_property_readonly("text", &text_of)
+      .def_property_readonly("text", [](const Explanation& self) { return self.transcript.text; })
       .def_property_readonly(
           "text_bytes", [](const Explanation& self) { return py::bytes(self.transcript.text); })
-      .def_property_readonly("segments", &segments_of)
-      .def_property_readonly("tokens", &tokens_of)
+      .def_property_readonly("segments",
+                             [](const Explanation& self) {
+                               std::vector<SegmentRow> rows;
+                               for (const Segment& segment : self.transcript.segments) {
+                                 rows.emplace_back(segment.bytes.begin, segment.bytes.end,
+                                                   segment.is_data, segment.is_learned);
+                               }
+                               return rows;
+                             })
+      .def_property_readonly("tokens",
+                             [](const Explanation& self) {
+                               std::vector<TokenRow> rows;
+                               for (const ExplainedToken& token : self.tokens) {
+                                 rows.emplace_back(token.id, token.begin, token.end,
+                                                   token.is_learned);
+                               }
+                               return rows;
+                             })
       .def_readonly("num_cut", &Explanation::num_cut);
 }
 
@@ -157,6 +143,16 @@ void bind_chat_labels(py::module_& module) {
   bind_templates(module);
   bind_options(module);
   bind_explanation(module);
+  py::class_<Labeller>(module, "Labeller")
+      .def(py::init([](const Tokenizer& tokenizer, const LabelOptions& options,
+                       const std::optional<py::function>& render) {
+             std::shared_ptr<const BulkRenderer> renderer;
+             if (render) renderer = std::make_shared<CalledRenderer>(*render);
+             return std::make_unique<Labeller>(tokenizer, options, std::move(renderer));
+           }),
+           py::arg("tokenizer"), py::arg("options"), py::arg("render") = py::none(),
+           py::keep_alive<1, 2>())
+      .def_property_readonly("options", &Labeller::options);
   module.def("explain_record", &explain_record, py::arg("record"), py::arg("labeller"),
              py::arg("number") = 0, py::arg("data_format") = "sharegpt",
              py::call_guard<py::gil_scoped_release>(),

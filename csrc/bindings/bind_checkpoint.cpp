@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "bindings/bind.h"
-#include "checkpoint/load_model.h"
+#include "checkpoint/float_conversion.h"
 #include "checkpoint/model_loader.h"
 #include "checkpoint/save_model.h"
 #include "checkpoint/state_dict_order.h"
-#include "checkpoint/tensor_source.h"
 #include "checkpoint/training_state.h"
 #include "core/error.h"
 #include "train/engine.h"
@@ -50,13 +49,6 @@ FileDigest save_engine_state(Engine& engine, const std::string& directory) {
   engine.await_states();
   return save_training_state(posix_file_system(),
                              part_to_write(engine.strategy(), engine.communicator()), directory);
-}
-
-std::unique_ptr<ModelLoader> make_loader(Engine& engine, const std::string& target) {
-  engine.await_states();
-  Strategy& strategy = engine.strategy();
-  return std::make_unique<ModelLoader>(
-      target == ModelLoader::kMaster ? strategy.all_states() : strategy.states(), target);
 }
 
 // (name, has weight decay) of what is trained, in the order of a Llama's state dict.
@@ -105,9 +97,16 @@ void bind_checkpoint(py::module_& module) {
   py::class_<ModelLoader>(module, "WeightLoader",
                           "Fills the masters of this rank, or a moment of AdamW, from whole\n"
                           "tensors; not collective.")
-      .def(py::init(&make_loader), "engine"_a, "target"_a = "master", py::keep_alive<1, 2>(),
+      .def(py::init([](Engine& engine, const std::string& target) {
+             engine.await_states();
+             Strategy& strategy = engine.strategy();
+             return std::make_unique<ModelLoader>(
+                 target == ModelLoader::kMaster ? strategy.all_states() : strategy.states(),
+                 target);
+           }),
+           "engine"_a, "target"_a = "master", py::keep_alive<1, 2>(),
            "target: master, exp_avg or exp_avg_sq; moments are those of what is trained.")
-      .def("set", &set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked(),
+      .def("set", &ModelLoader::set_tensor, "name"_a, "tensor"_a, "where"_a, Unlocked(),
            "A contiguous tensor on the CPU; where: its file, for messages. ValueError for another\n"
            "shape or dtype.")
       .def("finish", &ModelLoader::finish, "where"_a, Unlocked(),

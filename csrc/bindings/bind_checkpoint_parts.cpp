@@ -2,9 +2,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bind.h"
+#include "checkpoint/float_conversion.h"
 #include "checkpoint/model_ranges.h"
-#include "checkpoint/state_staging.h"
-#include "checkpoint/tensor_source.h"
+#include "checkpoint/state_part.h"
 #include "checkpoint/write_part.h"
 #include "train/engine.h"
 
@@ -48,23 +48,6 @@ class EngineStaging {
   StateStaging staging_;
 };
 
-Written write_live(Engine& engine, const std::string& directory, const std::string& dtype,
-                   uint64_t max_shard_size, bool with_model, bool with_state) {
-  // Weights alone are the end of a run, read back at once; a checkpoint is for the day it is
-  // needed.
-  FileSystem& file_system = with_state ? direct_file_system() : posix_file_system();
-  WrittenPart part =
-      write_part(file_system, directory, live_part(engine),
-                 with_model ? model_plan(engine, dtype, max_shard_size) : ModelFilePlan{},
-                 with_state, Priority::kNormal);
-  return {std::move(part.files), std::move(part.ranges)};
-}
-
-void check_live(Engine& engine, const std::string& directory, const std::string& dtype,
-                uint64_t max_shard_size) {
-  check_model_ranges(directory, model_plan(engine, dtype, max_shard_size), live_part(engine));
-}
-
 uint64_t model_bytes(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
   return model_plan(engine, dtype, max_shard_size).bytes();
 }
@@ -81,13 +64,30 @@ void bind_checkpoint_parts(py::module_& module) {
            "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),
            "Writes the copy as write_part does, while training goes on.");
   module.def(
-      "write_part", &write_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
-      "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),
+      "write_part",
+      [](Engine& engine, const std::string& directory, const std::string& dtype,
+         uint64_t max_shard_size, bool with_model, bool with_state) -> Written {
+        // Weights alone are the end of a run, read back at once; a checkpoint is for the day it is
+        // needed.
+        FileSystem& file_system = with_state ? direct_file_system() : posix_file_system();
+        WrittenPart part =
+            write_part(file_system, directory, live_part(engine),
+                       with_model ? model_plan(engine, dtype, max_shard_size) : ModelFilePlan{},
+                       with_state, Priority::kNormal);
+        return {std::move(part.files), std::move(part.ranges)};
+      },
+      "engine"_a, "directory"_a, py::kw_only(), "dtype"_a, "max_shard_size"_a, "with_model"_a,
+      "with_state"_a, Unlocked(),
       "Writes this rank's bytes of the model's files and its training state, durable on return;\n"
       "not collective. Returns digests: (own files, ranges of the model's files).");
-  module.def("check_model_part", &check_live, "engine"_a, "directory"_a, py::kw_only(), "dtype"_a,
-             "max_shard_size"_a, Unlocked(),
-             "Reads this rank's bytes back. RuntimeError names the file and what differs.");
+  module.def(
+      "check_model_part",
+      [](Engine& engine, const std::string& directory, const std::string& dtype,
+         uint64_t max_shard_size) {
+        check_model_ranges(directory, model_plan(engine, dtype, max_shard_size), live_part(engine));
+      },
+      "engine"_a, "directory"_a, py::kw_only(), "dtype"_a, "max_shard_size"_a, Unlocked(),
+      "Reads this rank's bytes back. RuntimeError names the file and what differs.");
   module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a,
              "Of all files of the model together.");
 }

@@ -6,25 +6,20 @@
 #include "core/whereabouts.h"
 
 namespace fastsft::bindings {
-namespace {
-
-// std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own
-// rules. What torch throws keeps its message and loses the C++ backtrace.
-void translate(std::exception_ptr pointer) {
-  try {
-    if (pointer) std::rethrow_exception(pointer);
-  } catch (const c10::ValueError& error) {
-    pybind11::set_error(PyExc_ValueError, error.what_without_backtrace());
-  } catch (const c10::Error& error) {
-    pybind11::set_error(PyExc_RuntimeError, error.what_without_backtrace());
-  }
-}
-
-}  // namespace
 
 void bind_core(pybind11::module_& module) {
   prepare_exceptions();
-  pybind11::register_exception_translator(&translate);
+  // std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own
+  // rules. What torch throws keeps its message and loses the C++ backtrace.
+  pybind11::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const c10::ValueError& error) {
+      pybind11::set_error(PyExc_ValueError, error.what_without_backtrace());
+    } catch (const c10::Error& error) {
+      pybind11::set_error(PyExc_RuntimeError, error.what_without_backtrace());
+    }
+  });
   pybind11::register_exception<ThreadDenied>(module, "ThreadDeniedError", PyExc_RuntimeError);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);

@@ -3,8 +3,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "data/item_row.h"
-#include "data/row_places.h"
+#include "data/padded_rows.h"
 #include "data/sampler.h"
 #include "data/token_dataset.h"
 
@@ -19,17 +18,6 @@ void append(TokenDataset& self, const Ids& ids, const Spans& learned) {
   std::vector<TokenSpan> spans;
   for (const auto& [begin, end] : learned) spans.push_back({begin, end});
   self.append({ids.data(), static_cast<size_t>(ids.size())}, spans);
-}
-
-py::array_t<int32_t> ids_of(const TokenDataset& self, int64_t row) {
-  const auto ids = self.ids(row);
-  return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
-}
-
-Spans learned_of(const TokenDataset& self, int64_t row) {
-  Spans spans;
-  for (const TokenSpan& span : self.learned(row)) spans.emplace_back(span.begin, span.end);
-  return spans;
 }
 
 template <typename Number>
@@ -80,12 +68,6 @@ RowNeeds append_item(TokenDataset& self, const IntArray& ids, const IntArray& la
   return fastsft::append_item(self, item, row);
 }
 
-std::optional<std::pair<int64_t, bool>> misplaced(const TokenDataset& self, bool targets_only) {
-  const auto found = first_misplaced(self, targets_only);
-  if (!found) return std::nullopt;
-  return std::pair(found->row, found->begins_masked);
-}
-
 IntArray order(int64_t size, int64_t seed, int64_t epoch) {
   std::vector<int64_t> rows;
   {
@@ -120,10 +102,25 @@ void bind_dataset(py::module_& module) {
       .def("append_item", &append_item, py::arg("ids"), py::arg("labels"),
            py::arg("positions") = py::none(), py::arg("mask") = py::none(), py::kw_only(),
            py::arg("has_mask") = false, py::arg("row"))
-      .def("ids", &ids_of, py::arg("row"))
+      .def(
+          "ids",
+          [](const TokenDataset& self, int64_t row) {
+            const auto ids = self.ids(row);
+            return py::array_t<int32_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
+          },
+          py::arg("row"))
       .def("labels", &labels_of, py::arg("row"))
       .def("leading", &leading, py::arg("row"))
-      .def("learned", &learned_of, py::arg("row"))
+      .def(
+          "learned",
+          [](const TokenDataset& self, int64_t row) {
+            Spans spans;
+            for (const TokenSpan& span : self.learned(row)) {
+              spans.emplace_back(span.begin, span.end);
+            }
+            return spans;
+          },
+          py::arg("row"))
       .def("length", &TokenDataset::length, py::arg("row"))
       .def("num_targets", &TokenDataset::num_targets, py::arg("row"))
       .def("lengths", &lengths)
@@ -131,7 +128,15 @@ void bind_dataset(py::module_& module) {
       .def("target_counts", &target_counts)
       .def("label_counts", &label_counts)
       .def("num_packed", &TokenDataset::num_packed)
-      .def("first_misplaced", &misplaced, py::arg("targets_only"))
+      .def(
+          "first_misplaced",
+          [](const TokenDataset& self,
+             bool targets_only) -> std::optional<std::pair<int64_t, bool>> {
+            const auto found = first_misplaced(self, targets_only);
+            if (!found) return std::nullopt;
+            return std::pair(found->row, found->begins_masked);
+          },
+          py::arg("targets_only"))
       .def("checksum", &TokenDataset::checksum)
       .def_property("masked_id", &TokenDataset::masked_id, &TokenDataset::set_masked_id)
       .def_property_readonly("max_id", &TokenDataset::max_id)
@@ -139,7 +144,10 @@ void bind_dataset(py::module_& module) {
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);
 }
 
-void bind_order(py::module_& module) {
+}  // namespace
+
+void bind_data(py::module_& module) {
+  bind_dataset(module);
   module.def("epoch_order", &order, py::arg("size"), py::arg("seed"), py::arg("epoch"));
   module.def(
       "micro_batch_count",
@@ -159,13 +167,6 @@ void bind_order(py::module_& module) {
       },
       py::arg("order"), py::arg("step"), py::arg("accumulation"), py::arg("batch_size"),
       py::arg("world_size") = 1, py::arg("drop_last") = false);
-}
-
-}  // namespace
-
-void bind_data(py::module_& module) {
-  bind_dataset(module);
-  bind_order(module);
 }
 
 }  // namespace fastsft::bindings

@@ -36,14 +36,9 @@ ConvertSummary convert_inputs(const std::vector<PythonInput>& inputs, const std:
   return convert_data(to_inputs(inputs), options, sink);
 }
 
-std::pair<std::string, std::string> detect_format(const PythonInput& input) {
-  InputWalk walk(to_inputs({input}));
-  InputChunk chunk;
-  if (!walk.next(chunk)) return {"sharegpt", ""};
-  return {chunk.format.name, chunk.format.column};
-}
+}  // namespace
 
-void bind_formats(py::module_& module) {
+void bind_data_formats(py::module_& module) {
   py::class_<DataFormat>(module, "DataFormat")
       .def_readonly("title", &DataFormat::title)
       .def_readonly("fields", &DataFormat::fields)
@@ -55,12 +50,6 @@ void bind_formats(py::module_& module) {
         return DataFormats::instance().get(name);
       },
       py::arg("name"), py::return_value_policy::reference);
-}
-
-}  // namespace
-
-void bind_data_formats(py::module_& module) {
-  bind_formats(module);
   py::class_<ConvertSummary>(module, "ConvertSummary")
       .def_readonly("formats", &ConvertSummary::formats)
       .def_readonly("num_records", &ConvertSummary::num_records)
@@ -68,8 +57,14 @@ void bind_data_formats(py::module_& module) {
       .def_readonly("faults", &ConvertSummary::faults)
       .def_readonly("num_faults", &ConvertSummary::num_faults);
   module.def(
-      "detect_data_format", &detect_format, py::arg("input"),
-      py::call_guard<py::gil_scoped_release>(),
+      "detect_data_format",
+      [](const PythonInput& input) -> std::pair<std::string, std::string> {
+        InputWalk walk(to_inputs({input}));
+        InputChunk chunk;
+        if (!walk.next(chunk)) return {"sharegpt", ""};
+        return {chunk.format.name, chunk.format.column};
+      },
+      py::arg("input"), py::call_guard<py::gil_scoped_release>(),
       R"(The data format of an input, which is read in part: its name, and that of its list of messages
 where it has one of its own, else "".)");
   module.def("convert_inputs", &convert_inputs, py::arg("inputs"), py::arg("format"),

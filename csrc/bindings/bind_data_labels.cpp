@@ -9,7 +9,7 @@
 #include "bindings/message_lists.h"
 #include "chat/json_blocks.h"
 #include "core/error.h"
-#include "data/count_data.h"
+#include "data/input_walk.h"
 #include "data/label_data.h"
 #include "data/token_cache.h"
 #include "data/token_cache_writer.h"
@@ -72,10 +72,13 @@ LabelledData label_file(const std::string& path, const Labeller& labeller) {
 }
 
 std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
-  const auto conversations = read_message_lists(sources);
-  if (!conversations) return std::nullopt;
+  std::vector<Conversation> conversations;
+  if (!MessageListReader().read(sources, conversations)) {
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return std::nullopt;
+  }
   const py::gil_scoped_release released;
-  return label_conversations(*conversations, labeller);
+  return label_conversations(conversations, labeller);
 }
 
 // The lines of --report_bad in place: they may be as many as the records.
@@ -100,14 +103,6 @@ std::vector<BlockRow> classify(const py::bytes& bytes, bool portable) {
     rows.emplace_back(quotes, backslashes, brackets);
   }
   return rows;
-}
-
-std::pair<size_t, bool> find_special(const py::bytes& bytes, bool portable) {
-  const std::string_view text = bytes;
-  bool has_wide = false;
-  const auto find = portable ? find_string_special_portable : find_string_special;
-  const size_t at = find(text.data(), text.size(), &has_wide);
-  return {at, has_wide};
 }
 
 void bind_inputs(py::module_& module) {
@@ -184,7 +179,16 @@ void bind_data_labels(py::module_& module) {
              py::arg("where") = "conversations", release());
   module.def("label_lists", &label_lists, py::arg("sources"), py::arg("labeller"));
   module.def("classify_json", &classify, py::arg("text"), py::arg("portable") = false);
-  module.def("find_string_special", &find_special, py::arg("text"), py::arg("portable") = false);
+  module.def(
+      "find_string_special",
+      [](const py::bytes& bytes, bool portable) {
+        const std::string_view text = bytes;
+        bool has_wide = false;
+        const auto find = portable ? find_string_special_portable : find_string_special;
+        const size_t at = find(text.data(), text.size(), &has_wide);
+        return std::pair(at, has_wide);
+      },
+      py::arg("text"), py::arg("portable") = false);
   module.def(
       "copies_of_record",
       [](double weight, int64_t number) { return Share(weight).copies(number); }, py::arg("weight"),

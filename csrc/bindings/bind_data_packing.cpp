@@ -49,17 +49,6 @@ std::pair<py::array_t<int32_t>, py::array_t<int64_t>> best_fit(const IntArray& l
   return {to_array(packing.items), to_array(packing.offsets)};
 }
 
-StepPacking step_packing(const IntArray& lengths, int64_t ranks, int64_t micro_batch_tokens,
-                         const Cost& cost) {
-  const auto items = view(lengths);
-  const py::gil_scoped_release released;
-  return pack_step(items, ranks, micro_batch_tokens, pack_cost(cost));
-}
-
-double balance_of(const StepPacking& packing, const IntArray& lengths, const Cost& cost) {
-  return balance(packing, view(lengths), pack_cost(cost));
-}
-
 void bind_plans(py::module_& module) {
   const Cost by_tokens{1.0, 0.0};
   py::class_<GroupPlan>(module, "GroupPlan")
@@ -131,10 +120,21 @@ void bind_data_packing(py::module_& module) {
   bind_source(module);
   const Cost by_tokens{1.0, 0.0};
   module.def("pack_best_fit", &best_fit, py::arg("lengths"), py::arg("capacity"));
-  module.def("pack_step", &step_packing, py::arg("lengths"), py::arg("ranks"),
-             py::arg("micro_batch_tokens"), py::arg("cost") = by_tokens);
-  module.def("balance", &balance_of, py::arg("packing"), py::arg("lengths"),
-             py::arg("cost") = by_tokens);
+  module.def(
+      "pack_step",
+      [](const IntArray& lengths, int64_t ranks, int64_t micro_batch_tokens, const Cost& cost) {
+        const auto items = view(lengths);
+        const py::gil_scoped_release released;
+        return pack_step(items, ranks, micro_batch_tokens, pack_cost(cost));
+      },
+      py::arg("lengths"), py::arg("ranks"), py::arg("micro_batch_tokens"),
+      py::arg("cost") = by_tokens);
+  module.def(
+      "balance",
+      [](const StepPacking& packing, const IntArray& lengths, const Cost& cost) {
+        return balance(packing, view(lengths), pack_cost(cost));
+      },
+      py::arg("packing"), py::arg("lengths"), py::arg("cost") = by_tokens);
 }
 
 }  // namespace fastsft::bindings

@@ -11,13 +11,6 @@ namespace {
 namespace py = pybind11;
 using PollFunction = std::function<void(int64_t, int64_t)>;
 
-SurveyChoice make_choice(int64_t count, std::optional<uint64_t> seed, std::optional<std::string> id,
-                         std::optional<std::string> only) {
-  SurveyChoice choice{count, seed, std::move(id), std::move(only)};
-  choice.check();
-  return choice;
-}
-
 Survey survey_inputs(const std::vector<PythonInput>& inputs, const Labeller& labeller,
                      const SurveyChoice& choice, const std::optional<PollFunction>& poll) {
   const auto poll_python = [&](const LabelProgress& progress) {
@@ -26,15 +19,6 @@ Survey survey_inputs(const std::vector<PythonInput>& inputs, const Labeller& lab
     if (poll) (*poll)(progress.num_bytes, progress.num_records);
   };
   return survey_data(to_inputs(inputs), labeller, choice, poll_python);
-}
-
-// Bytes: a lone surrogate in the data is none that UTF-8 can hold.
-std::vector<std::pair<py::bytes, py::bytes>> messages_of(const SurveyedRecord& self) {
-  std::vector<std::pair<py::bytes, py::bytes>> messages;
-  for (const Message& message : self.conversation.messages) {
-    messages.emplace_back(message.from.text, message.value.text);
-  }
-  return messages;
 }
 
 void bind_surveyed(py::module_& module) {
@@ -48,7 +32,15 @@ void bind_surveyed(py::module_& module) {
                              [](const SurveyedRecord& self) { return self.conversation.line; })
       .def_property_readonly("byte",
                              [](const SurveyedRecord& self) { return self.conversation.byte; })
-      .def_property_readonly("messages", &messages_of)
+      .def_property_readonly("messages",
+                             [](const SurveyedRecord& self) {
+                               // Bytes: a lone surrogate in the data is none that UTF-8 can hold.
+                               std::vector<std::pair<py::bytes, py::bytes>> messages;
+                               for (const Message& message : self.conversation.messages) {
+                                 messages.emplace_back(message.from.text, message.value.text);
+                               }
+                               return messages;
+                             })
       .def_readonly("explanation", &SurveyedRecord::explanation);
 }
 
@@ -56,8 +48,14 @@ void bind_surveyed(py::module_& module) {
 
 void bind_data_survey(py::module_& module) {
   py::class_<SurveyChoice>(module, "SurveyChoice")
-      .def(py::init(&make_choice), py::kw_only(), py::arg("count") = 5,
-           py::arg("seed") = py::none(), py::arg("id") = py::none(), py::arg("only") = py::none());
+      .def(py::init([](int64_t count, std::optional<uint64_t> seed, std::optional<std::string> id,
+                       std::optional<std::string> only) {
+             SurveyChoice choice{count, seed, std::move(id), std::move(only)};
+             choice.check();
+             return choice;
+           }),
+           py::kw_only(), py::arg("count") = 5, py::arg("seed") = py::none(),
+           py::arg("id") = py::none(), py::arg("only") = py::none());
   bind_surveyed(module);
   py::class_<Survey>(module, "Survey")
       .def_property_readonly("report", [](const Survey& self) { return self.summary.report; })

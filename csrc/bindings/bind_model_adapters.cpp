@@ -23,7 +23,9 @@ std::string representation(const AdapterOptions& self) {
       .format(self.linears, self.dropout, self.trained);
 }
 
-void bind_linear(py::module_& module) {
+}  // namespace
+
+void bind_model_adapters(py::module_& module) {
   py::class_<AdapterLinear>(module, "AdapterLinear",
                             "A low-rank adapter of a linear module: scale * dropout(x) A^T B^T.")
       .def(py::init([](const std::string& name, int64_t rank, double scale) {
@@ -35,12 +37,6 @@ void bind_linear(py::module_& module) {
       .def_readonly("scale", &AdapterLinear::scale)
       .def("__eq__", &equals<AdapterLinear>)
       .def("__repr__", [](const AdapterLinear& self) { return representation(self); });
-}
-
-}  // namespace
-
-void bind_model_adapters(py::module_& module) {
-  bind_linear(module);
   py::class_<AdapterOptions>(module, "AdapterOptions",
                              "What is trained next to a frozen model; empty: the whole model, "
                              "without adapters. Never changes.")

@@ -44,19 +44,6 @@ std::vector<std::vector<Place>> places_of(const std::vector<ParamUnit>& of) {
   return units;
 }
 
-void bind_batch(py::module_& module) {
-  py::class_<Batch>(module, "Batch",
-                    "A micro-batch without padding, on the device: conversations end to end.")
-      .def_readonly("input_ids", &Batch::input_ids, "[tokens] int64")
-      .def_readonly("positions", &Batch::positions, "[tokens] int32; restart at each conversation")
-      .def_readonly("cu_seqlens", &Batch::cu_seqlens, "[conversations + 1] int32")
-      .def_readonly("is_key", &Batch::is_key, "[tokens] uint8, or [0] where all are keys")
-      .def_readonly("label_positions", &Batch::label_positions, "[labels] int64")
-      .def_readonly("targets", &Batch::targets, "[labels] int64")
-      .def_readonly("token_weights", &Batch::token_weights, "[labels] float32")
-      .def_readonly("max_seqlen", &Batch::max_seqlen, "the longest conversation");
-}
-
 void bind_units(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<UnitAccess>(module, "UnitAccess",
@@ -88,7 +75,16 @@ void bind_units(py::module_& module) {
 }  // namespace
 
 void bind_model_called(py::module_& module) {
-  bind_batch(module);
+  py::class_<Batch>(module, "Batch",
+                    "A micro-batch without padding, on the device: conversations end to end.")
+      .def_readonly("input_ids", &Batch::input_ids, "[tokens] int64")
+      .def_readonly("positions", &Batch::positions, "[tokens] int32; restart at each conversation")
+      .def_readonly("cu_seqlens", &Batch::cu_seqlens, "[conversations + 1] int32")
+      .def_readonly("is_key", &Batch::is_key, "[tokens] uint8, or [0] where all are keys")
+      .def_readonly("label_positions", &Batch::label_positions, "[labels] int64")
+      .def_readonly("targets", &Batch::targets, "[labels] int64")
+      .def_readonly("token_weights", &Batch::token_weights, "[labels] float32")
+      .def_readonly("max_seqlen", &Batch::max_seqlen, "the longest conversation");
   bind_units(module);
   py::class_<PythonModelMaker>(module, "CalledModel",
                                "A model whose forward and backward are called in Python.")

@@ -3,7 +3,6 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "checkpoint/load_model.h"
 #include "checkpoint/model_loader.h"
 #include "core/error.h"
 #include "model/text_decoder.h"
@@ -24,12 +23,6 @@ c10::ScalarType float_dtype(const std::string& given) {
   throw_invalid("dtype: expected float32, bfloat16 or float16, got ", given);
 }
 
-std::unique_ptr<TextDecoder> make_decoder(const std::string& config_json, const std::string& dtype,
-                                          const std::string& device) {
-  return std::make_unique<TextDecoder>(parse_model_config(config_json), float_dtype(dtype),
-                                       at::Device(device));
-}
-
 at::Tensor read(TextDecoder& self, const IntArray& ids) {
   const auto tokens = view(ids);
   const py::gil_scoped_release unlocked;
@@ -42,8 +35,12 @@ void bind_model_decoder(py::module_& module) {
   py::class_<TextDecoder>(
       module, "TextDecoder",
       "A model of a native family that continues one text; keys and values are kept.")
-      .def(py::init(&make_decoder), "config_json"_a, py::kw_only(), "dtype"_a = "float32",
-           "device"_a = "cpu", Unlocked(),
+      .def(py::init([](const std::string& config_json, const std::string& dtype,
+                       const std::string& device) {
+             return std::make_unique<TextDecoder>(parse_model_config(config_json),
+                                                  float_dtype(dtype), at::Device(device));
+           }),
+           "config_json"_a, py::kw_only(), "dtype"_a = "float32", "device"_a = "cpu", Unlocked(),
            "config_json: text of config.json. dtype: float32 or bfloat16. ValueError for a family\n"
            "or a setting that has no native form.")
       .def(

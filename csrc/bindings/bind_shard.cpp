@@ -102,7 +102,15 @@ void bind_shard(py::module_& module) {
         field.name, [member](const StateOptions& self) { return option_value(self.*member); },
         field.text);
   });
-  type.def("__repr__", &representation)
+  type.def_property_readonly("itemsize", &StateOptions::itemsize,
+                             "Bytes of a parameter that is computed with.")
+      .def_property_readonly("grad_itemsize", &StateOptions::grad_itemsize,
+                             "Bytes of an element of the accumulated gradient.")
+      .def_property_readonly(
+          "master_itemsize", &StateOptions::master_itemsize,
+          "Bytes of a master, or of its lower half; 0 where the master itself is "
+          "computed with.")
+      .def("__repr__", &representation)
       .def("__eq__",
            [](const StateOptions& self, const py::object& other) {
              return py::isinstance<StateOptions>(other) && self == other.cast<StateOptions>();

@@ -29,19 +29,6 @@ std::span<const std::byte> bytes_in(const py::bytes& data) {
   return std::as_bytes(std::span(std::string_view(data)));
 }
 
-py::bytes tensor_bytes(const SafetensorsReader& reader, const std::string& name) {
-  const TensorEntry* tensor = reader.find(name);
-  require(tensor != nullptr, reader.path(), ": no tensor \"", name, "\"");
-  const auto bytes = reader.bytes(*tensor);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-DType parse_dtype(const std::string& name) {
-  const auto dtype = find_dtype(name);
-  require(dtype.has_value(), "unknown dtype \"", name, "\"");
-  return *dtype;
-}
-
 void bind_safetensors(py::module_& module) {
   py::class_<TensorEntry>(module, "TensorEntry")
       .def_readonly("name", &TensorEntry::name)
@@ -54,10 +41,20 @@ void bind_safetensors(py::module_& module) {
       .def(py::init<const std::string&>(), "path"_a, Unlocked())
       .def_property_readonly("tensors", &SafetensorsReader::tensors)
       .def_property_readonly("metadata", &SafetensorsReader::metadata)
-      .def("bytes", &tensor_bytes, "name"_a);
+      .def(
+          "bytes",
+          [](const SafetensorsReader& reader, const std::string& name) {
+            const TensorEntry* tensor = reader.find(name);
+            require(tensor != nullptr, reader.path(), ": no tensor \"", name, "\"");
+            const auto bytes = reader.bytes(*tensor);
+            return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          },
+          "name"_a);
   py::class_<TensorSpec>(module, "TensorSpec")
       .def(py::init([](std::string name, const std::string& dtype, std::vector<uint64_t> shape) {
-             return TensorSpec{std::move(name), parse_dtype(dtype), std::move(shape)};
+             const auto known = find_dtype(dtype);
+             require(known.has_value(), "unknown dtype \"", dtype, "\"");
+             return TensorSpec{std::move(name), *known, std::move(shape)};
            }),
            "name"_a, "dtype"_a, "shape"_a);
   py::class_<SafetensorsWriter>(module, "SafetensorsWriter")
@@ -191,27 +188,6 @@ void bind_checkpoint_directories(py::module_& module) {
       "parent"_a, Unlocked());
 }
 
-void bind_file_sets(py::module_& module) {
-  module.def("file_set_name", &file_set_name);
-  module.def("is_our_model", &is_our_model, "directory"_a, Unlocked());
-  module.def(
-      "install_file_set",
-      [](const std::string& parent, const std::string& name) {
-        return install_file_set(posix_file_system(), parent, name);
-      },
-      "parent"_a, "name"_a, Unlocked());
-  py::class_<BrokenFileSet>(module, "BrokenFileSet")
-      .def_readonly("name", &BrokenFileSet::name)
-      .def_readonly("problem", &BrokenFileSet::problem)
-      .def_readonly("removed", &BrokenFileSet::removed);
-  module.def(
-      "finish_file_sets",
-      [](const std::string& parent, bool remove_useless) {
-        return finish_file_sets(posix_file_system(), parent, remove_useless);
-      },
-      "parent"_a, "remove_useless"_a = false, Unlocked());
-}
-
 void bind_rotation(py::module_& module) {
   module.def(
       "list_checkpoints",
@@ -253,6 +229,24 @@ void bind_rotation(py::module_& module) {
 }
 
 void bind_model_files(py::module_& module) {
+  module.def("file_set_name", &file_set_name);
+  module.def("is_our_model", &is_our_model, "directory"_a, Unlocked());
+  module.def(
+      "install_file_set",
+      [](const std::string& parent, const std::string& name) {
+        return install_file_set(posix_file_system(), parent, name);
+      },
+      "parent"_a, "name"_a, Unlocked());
+  py::class_<BrokenFileSet>(module, "BrokenFileSet")
+      .def_readonly("name", &BrokenFileSet::name)
+      .def_readonly("problem", &BrokenFileSet::problem)
+      .def_readonly("removed", &BrokenFileSet::removed);
+  module.def(
+      "finish_file_sets",
+      [](const std::string& parent, bool remove_useless) {
+        return finish_file_sets(posix_file_system(), parent, remove_useless);
+      },
+      "parent"_a, "remove_useless"_a = false, Unlocked());
   module.def(
       "plan_shards",
       [](const std::vector<std::pair<std::string, uint64_t>>& sizes, uint64_t max_bytes) {
@@ -281,7 +275,6 @@ void bind_storage(py::module_& module) {
   bind_files(module);
   bind_safetensors(module);  // its writer returns a FileDigest
   bind_checkpoint_directories(module);
-  bind_file_sets(module);
   bind_rotation(module);
   bind_model_files(module);
 }

@@ -4,8 +4,8 @@
 #include "bindings/bind.h"
 #include "core/error.h"
 #include "storage/crc32c.h"
-#include "sync/packing.h"
-#include "sync/wire_dtype.h"
+#include "sync/bucket.h"
+#include "sync/row_group.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -15,6 +15,7 @@ namespace {
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 using NamedTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
+using TiedNames = std::vector<std::pair<std::string, std::string>>;
 using Tensors = std::vector<at::Tensor>;
 
 DType dtype_of(const std::string& tensor, const std::string& dtype) {
@@ -25,55 +26,40 @@ DType dtype_of(const std::string& tensor, const std::string& dtype) {
   }
 }
 
-SyncPlan make_plan(const std::vector<NamedTensor>& tensors,
-                   const std::vector<std::pair<std::string, std::string>>& tied) {
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, dtype, shape] : tensors) {
-    specs.push_back({name, dtype_of(name, dtype), shape});
-  }
-  std::vector<TiedName> names;
-  for (const auto& [name, owner] : tied) names.push_back({name, owner});
-  return {std::move(specs), std::move(names)};
-}
-
-std::vector<NamedTensor> tensors_of(const SyncPlan& plan) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& tensor : plan.tensors()) {
-    tensors.emplace_back(tensor.name, torch_dtype_name(tensor.dtype), tensor.shape);
-  }
-  return tensors;
-}
-
-std::vector<std::pair<std::string, std::string>> tied_of(const SyncPlan& plan) {
-  std::vector<std::pair<std::string, std::string>> tied;
-  for (const auto& [name, owner] : plan.tied()) tied.emplace_back(name, owner);
-  return tied;
-}
-
 uint32_t buffer_checksum(const at::Tensor& buffer, int64_t bytes) {
   return crc32c(
       std::as_bytes(std::span(buffer.const_data_ptr<uint8_t>(), static_cast<size_t>(bytes))));
 }
 
-void bind_buckets(py::module_& module) {
-  py::class_<SyncPiece>(module, "SyncPiece")
-      .def_readonly("tensor", &SyncPiece::tensor)
-      .def_readonly("begin", &SyncPiece::begin)
-      .def_readonly("bytes", &SyncPiece::bytes)
-      .def_readonly("offset", &SyncPiece::offset);
-  py::class_<Bucket>(module, "SyncBucket")
-      .def_readonly("pieces", &Bucket::pieces)
-      .def_readonly("bytes", &Bucket::bytes)
-      .def_property_readonly("first", [](const Bucket& b) { return b.pieces.front().tensor; })
-      .def_property_readonly("last", [](const Bucket& b) { return b.pieces.back().tensor; });
-}
-
 void bind_plan(py::module_& module) {
   py::class_<SyncPlan>(module, "SyncPlan")
-      .def(py::init(&make_plan), "tensors"_a,
-           "tied"_a = std::vector<std::pair<std::string, std::string>>())
-      .def_property_readonly("tensors", &tensors_of)
-      .def_property_readonly("tied", &tied_of)
+      .def(py::init([](const std::vector<NamedTensor>& tensors, const TiedNames& tied) {
+             std::vector<TensorSpec> specs;
+             for (const auto& [name, dtype, shape] : tensors) {
+               specs.push_back({name, dtype_of(name, dtype), shape});
+             }
+             std::vector<TiedName> names;
+             for (const auto& [name, owner] : tied) names.push_back({name, owner});
+             return SyncPlan(std::move(specs), std::move(names));
+           }),
+           "tensors"_a, "tied"_a = TiedNames())
+      .def_property_readonly("tensors",
+                             [](const SyncPlan& plan) {
+                               std::vector<NamedTensor> tensors;
+                               for (const auto& tensor : plan.tensors()) {
+                                 tensors.emplace_back(tensor.name, torch_dtype_name(tensor.dtype),
+                                                      tensor.shape);
+                               }
+                               return tensors;
+                             })
+      .def_property_readonly("tied",
+                             [](const SyncPlan& plan) {
+                               TiedNames tied;
+                               for (const auto& [name, owner] : plan.tied()) {
+                                 tied.emplace_back(name, owner);
+                               }
+                               return tied;
+                             })
       .def_property_readonly("sizes", &SyncPlan::sizes)
       .def_property_readonly("total_bytes", &SyncPlan::total_bytes)
       .def_property_readonly("hash", &SyncPlan::hash)
@@ -89,7 +75,16 @@ void bind_plan(py::module_& module) {
 }  // namespace
 
 void bind_sync(py::module_& module) {
-  bind_buckets(module);
+  py::class_<SyncPiece>(module, "SyncPiece")
+      .def_readonly("tensor", &SyncPiece::tensor)
+      .def_readonly("begin", &SyncPiece::begin)
+      .def_readonly("bytes", &SyncPiece::bytes)
+      .def_readonly("offset", &SyncPiece::offset);
+  py::class_<Bucket>(module, "SyncBucket")
+      .def_readonly("pieces", &Bucket::pieces)
+      .def_readonly("bytes", &Bucket::bytes)
+      .def_property_readonly("first", [](const Bucket& b) { return b.pieces.front().tensor; })
+      .def_property_readonly("last", [](const Bucket& b) { return b.pieces.back().tensor; });
   bind_plan(module);
   module.def(
       "pack_bucket",
@@ -102,6 +97,17 @@ void bind_sync(py::module_& module) {
          const at::Tensor& buffer) { unpack(plan, bucket, first, tensors, buffer); },
       "plan"_a, "bucket"_a, "first"_a, "tensors"_a, "buffer"_a, Unlocked());
   module.def("buffer_checksum", &buffer_checksum, "buffer"_a, "bytes"_a, Unlocked());
+  module.def(
+      "pack_rows",
+      [](const Tensors& rows, const std::vector<Shape>& shapes, int64_t rank, int64_t world_size) {
+        return pack_rows(rows, shapes, rank, world_size);
+      },
+      "rows"_a, "shapes"_a, "rank"_a, "world_size"_a, Unlocked());
+  module.def(
+      "join_rows",
+      [](const at::Tensor& gathered, const Tensors& rows, const std::vector<Shape>& shapes,
+         int64_t world_size) { return join_rows(gathered, rows, shapes, world_size); },
+      "gathered"_a, "rows"_a, "shapes"_a, "world_size"_a, Unlocked());
 }
 
 }  // namespace fastsft::bindings

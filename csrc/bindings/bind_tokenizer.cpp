@@ -4,10 +4,10 @@
 #include <pybind11/typing.h>
 
 #include "bindings/bind.h"
-#include "core/run_in_parts.h"
+#include "core/start_threads.h"
 #include "tokenizer/called_tokenizer.h"
 #include "tokenizer/files/tokenizer_files.h"
-#include "tokenizer/sentencepiece/byte_masks.h"
+#include "tokenizer/sentencepiece/word_starts.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -99,11 +99,6 @@ std::vector<std::pair<uint64_t, uint64_t>> byte_masks(size_t finder, std::string
   return result;
 }
 
-std::shared_ptr<Tokenizer> make_llama(const std::string& vocab_file, LlamaSettings settings) {
-  return std::make_shared<LlamaTokenizer>(read_sentencepiece_model(vocab_file),
-                                          std::move(settings));
-}
-
 std::pair<std::shared_ptr<Tokenizer>, TokenizerFiles> load_tokenizer(const std::string& directory) {
   SentencePieceModel model = read_sentencepiece_model(directory + "/tokenizer.model");
   TokenizerFiles files = read_tokenizer_files(directory, model);
@@ -172,8 +167,13 @@ void bind_tokenizer(py::module_& module) {
                                                                            "CalledTokenizer")
       .def(py::init<CalledTokenizer::Encode, std::function<bool()>, NamedIds>(), py::arg("encode"),
            py::arg("legacy"), py::arg("named"));
-  module.def("make_llama_tokenizer", &make_llama, py::arg("vocab_file"), py::arg("settings"),
-             release());
+  module.def(
+      "make_llama_tokenizer",
+      [](const std::string& vocab_file, LlamaSettings settings) -> std::shared_ptr<Tokenizer> {
+        return std::make_shared<LlamaTokenizer>(read_sentencepiece_model(vocab_file),
+                                                std::move(settings));
+      },
+      py::arg("vocab_file"), py::arg("settings"), release());
   module.def("num_mask_finders", &num_mask_finders);
   module.def("byte_masks", &byte_masks, py::arg("finder"), py::arg("data"));
   module.def("load_tokenizer", &load_tokenizer, py::arg("directory"), release());

@@ -302,15 +302,6 @@ void define_parameters(EngineClass& engine) {
       .def_property_readonly("unit_sizes", &unit_sizes, "Elements without padding.");
 }
 
-void define_place(EngineClass& engine) {
-  engine.def_property_readonly("config_json", &Engine::config_json)
-      .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
-      .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
-      .def_property_readonly("world_size",
-                             [](Engine& self) { return self.communicator().world_size(); })
-      .def_property_readonly("vocab_size", [](Engine& self) { return self.vocab_size(); });
-}
-
 }  // namespace
 
 void bind_train(py::module_& module) {
@@ -326,7 +317,12 @@ void bind_train(py::module_& module) {
   define_steps(engine);
   define_forward(engine);
   define_parameters(engine);
-  define_place(engine);
+  engine.def_property_readonly("config_json", &Engine::config_json)
+      .def_property_readonly("device", [](const Engine& self) { return self.device().str(); })
+      .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
+      .def_property_readonly("world_size",
+                             [](Engine& self) { return self.communicator().world_size(); })
+      .def_property_readonly("vocab_size", [](Engine& self) { return self.vocab_size(); });
 }
 
 }  // namespace fastsft::bindings

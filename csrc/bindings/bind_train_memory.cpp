@@ -2,10 +2,9 @@
 
 #include "bindings/bind.h"
 #include "bindings/python_model.h"
-#include "model/conversation_cost.h"
+#include "model/linears.h"
 #include "model/recompute.h"
-#include "train/allocation_meter.h"
-#include "train/memory_plan.h"
+#include "train/memory.h"
 
 namespace fastsft::bindings {
 namespace {

@@ -1,5 +1,5 @@
-#include "chat/bad_records.h"
-
+#include "chat/chunk_parser.h"
+#include "chat/data_report.h"
 #include "core/error.h"
 #include "core/json.h"
 

@@ -30,17 +30,6 @@ std::optional<MessageNames> sketch_message(JsonScanner& scanner) {
   return std::nullopt;
 }
 
-void sketch_list(JsonScanner& scanner, FieldSketch& field) {
-  scanner.enter_array();
-  for (bool is_first = true; scanner.next_item(); is_first = false) {
-    if (is_first) {
-      field.messages = sketch_message(scanner);
-    } else {
-      scanner.skip();
-    }
-  }
-}
-
 }  // namespace
 
 const FieldSketch* RecordSketch::find(const std::string& name) const {
@@ -84,9 +73,14 @@ RecordSketch sketch_record(JsonScanner& scanner) {
   std::string key;
   scanner.enter_object();
   while (scanner.next_key(key)) {
-    FieldSketch field{key, scanner.peek(), std::nullopt};
+    FieldSketch field{key, scanner.peek(), std::nullopt, false};
     if (field.kind == ValueKind::kArray) {
-      sketch_list(scanner, field);
+      scanner.enter_array();
+      if (scanner.next_item()) {
+        field.lists_objects = scanner.peek() == ValueKind::kObject;
+        field.messages = sketch_message(scanner);
+        while (scanner.next_item()) scanner.skip();
+      }
     } else {
       scanner.skip();
     }

@@ -16,6 +16,7 @@ struct FieldSketch {
   std::string name;
   ValueKind kind = ValueKind::kMissing;
   std::optional<MessageNames> messages;  // of a list of messages
+  bool lists_objects = false;            // by its first item
 };
 
 struct RecordSketch {

@@ -26,11 +26,6 @@ std::string action_counts(const DataReport::Entry& entry) {
   return text;
 }
 
-std::string reason_of(const Finding& finding) {
-  if (finding.message < 0 || finding.reason.empty()) return finding.reason;
-  return concat("message ", finding.message, ": ", finding.reason);
-}
-
 bool has_action(const LabelledRecord& record, Action action) {
   return std::any_of(record.findings.begin(), record.findings.end(),
                      [&](const Finding& finding) { return finding.action == action; });
@@ -60,7 +55,10 @@ void DataReport::add(const LabelledRecord& record) {
     if (std::any_of(record.findings.begin(), record.findings.begin() + i, is_same)) continue;
     Entry& entry = entries_[static_cast<size_t>(finding.remark)];
     ++entry.by_action[static_cast<size_t>(finding.action)];
-    if (entry.count == 0) entry.reason = reason_of(finding);
+    if (entry.count == 0) {
+      const bool has_place = finding.message >= 0 && !finding.reason.empty();
+      entry.reason = (has_place ? concat("message ", finding.message, ": ") : "") + finding.reason;
+    }
     if (++entry.count <= static_cast<int64_t>(kNumNamed)) entry.first.push_back(record.name);
   }
 }

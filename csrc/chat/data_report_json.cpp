@@ -16,20 +16,6 @@ Json entry_to_json(const DataReport::Entry& entry) {
   return json;
 }
 
-Json format_to_json(const DataReport::FormatUse& use) {
-  return {{"format", use.name},
-          {"title", use.title},
-          {"column", use.column},
-          {"records", use.count},
-          {"unused", use.unused}};
-}
-
-DataReport::FormatUse format_from_json(const Json& json) {
-  return {json.at("format").get<std::string>(), json.at("title").get<std::string>(),
-          json.at("column").get<std::string>(), json.at("records").get<int64_t>(),
-          json.at("unused").get<std::vector<std::string>>()};
-}
-
 DataReport::Entry entry_from_json(const Json& json) {
   DataReport::Entry entry;
   entry.count = json.at("count").get<int64_t>();
@@ -56,7 +42,13 @@ std::string DataReport::to_json() const {
                {"formats", Json::array()},
                {"reasons", Json::object()},
                {"mismatches", Json::array()}};
-  for (const FormatUse& use : formats_) json["formats"].push_back(format_to_json(use));
+  for (const FormatUse& use : formats_) {
+    json["formats"].push_back({{"format", use.name},
+                               {"title", use.title},
+                               {"column", use.column},
+                               {"records", use.count},
+                               {"unused", use.unused}});
+  }
   for (size_t i = 0; i < kNumRemarks; ++i) {
     if (entries_[i].count == 0) continue;
     json["reasons"][name_of(static_cast<Remark>(i))] = entry_to_json(entries_[i]);
@@ -79,7 +71,12 @@ DataReport DataReport::from_json(const std::string& text) {
     report.num_truncated_ = json.at("truncated").get<int64_t>();
     report.num_tokens_ = json.at("tokens").get<int64_t>();
     report.num_learned_ = json.at("learned_tokens").get<int64_t>();
-    for (const Json& use : json.at("formats")) report.formats_.push_back(format_from_json(use));
+    for (const Json& use : json.at("formats")) {
+      report.formats_.push_back(
+          {use.at("format").get<std::string>(), use.at("title").get<std::string>(),
+           use.at("column").get<std::string>(), use.at("records").get<int64_t>(),
+           use.at("unused").get<std::vector<std::string>>()});
+    }
     const Json& reasons = json.at("reasons");
     for (size_t i = 0; i < kNumRemarks; ++i) {
       const auto found = reasons.find(name_of(static_cast<Remark>(i)));

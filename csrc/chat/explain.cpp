@@ -3,21 +3,6 @@
 #include <algorithm>
 
 namespace fastsft {
-namespace {
-
-// The tokens of the whole text, as the policy encodes it.
-std::vector<Token> encode_all(const Labeller& labeller, const Transcript& transcript) {
-  std::vector<Token> tokens;
-  const Tokenizer& tokenizer = labeller.tokenizer();
-  if (labeller.options().mask_policy == MaskPolicy::kFastchat) {
-    tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
-  } else {
-    tokenizer.encode_segments(transcript.text, transcript.data(), tokens);
-  }
-  return tokens;
-}
-
-}  // namespace
 
 Explanation explain(const Labeller& labeller, const Conversation& conversation) {
   Explanation result;
@@ -25,10 +10,16 @@ Explanation explain(const Labeller& labeller, const Conversation& conversation) 
   result.record = labeller.label_one(conversation, result.transcript, buffers);
   const Example& example = result.record.labels.example;
   if (!result.record.has_row()) return result;
-  const std::vector<Token> tokens = encode_all(labeller, result.transcript);
+  const Transcript& transcript = result.transcript;
+  const Tokenizer& tokenizer = labeller.tokenizer();
   const bool is_fastchat = labeller.options().mask_policy == MaskPolicy::kFastchat;
-  const size_t front =
-      is_fastchat ? labeller.tokenizer().adds_bos() : result.transcript.bos_in_front;
+  std::vector<Token> tokens;  // of the whole text, as the policy encodes it
+  if (is_fastchat) {
+    tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
+  } else {
+    tokenizer.encode_segments(transcript.text, transcript.data(), tokens);
+  }
+  const size_t front = is_fastchat ? tokenizer.adds_bos() : transcript.bos_in_front;
   for (size_t i = 0; i < example.ids.size(); ++i) {
     ExplainedToken token{example.ids[i]};
     if (i >= front && i - front < tokens.size() && tokens[i - front].id == token.id) {

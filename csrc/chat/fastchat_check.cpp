@@ -125,11 +125,21 @@ std::optional<DataFault> check_order(const FastchatRoles& roles, const Conversat
   return std::nullopt;
 }
 
-std::optional<DataFault> take_texts(const Conversation& conversation, size_t first, Turns& turns) {
-  const std::vector<Message>& messages = conversation.messages;
+}  // namespace
+
+std::optional<DataFault> check_conversation(const Conversation& conversation,
+                                            const FastchatRoles& roles, Turns& turns) {
+  turns = Turns();
+  if (auto found = check_record(conversation)) return found;
+  int first_role = 0;
+  const Message& head = conversation.messages.front();
+  if (auto found = find_role(roles, conversation.names, head, 0, first_role)) return found;
+  turns.skipped_first = first_role != 0;
+  const size_t first = turns.skipped_first ? 1 : 0;
+  if (auto found = check_order(roles, conversation, first)) return found;
   std::optional<DataFault> surrogate;
-  for (size_t i = first; i < messages.size(); ++i) {
-    const Value& value = messages[i].value;
+  for (size_t i = first; i < conversation.messages.size(); ++i) {
+    const Value& value = conversation.messages[i].value;
     const auto index = static_cast<int64_t>(i);
     const bool is_text = value.is_text() || (!conversation.is_fastchats && value.is_text_parts);
     if (value.is_true && !is_text) {
@@ -143,21 +153,6 @@ std::optional<DataFault> take_texts(const Conversation& conversation, size_t fir
     }
   }
   return surrogate;
-}
-
-}  // namespace
-
-std::optional<DataFault> check_conversation(const Conversation& conversation,
-                                            const FastchatRoles& roles, Turns& turns) {
-  turns = Turns();
-  if (auto found = check_record(conversation)) return found;
-  int first_role = 0;
-  const Message& head = conversation.messages.front();
-  if (auto found = find_role(roles, conversation.names, head, 0, first_role)) return found;
-  turns.skipped_first = first_role != 0;
-  const size_t first = turns.skipped_first ? 1 : 0;
-  if (auto found = check_order(roles, conversation, first)) return found;
-  return take_texts(conversation, first, turns);
 }
 
 }  // namespace fastsft

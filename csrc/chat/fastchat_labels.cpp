@@ -1,24 +1,11 @@
-#include "chat/fastchat_labels.h"
-
 #include <algorithm>
 #include <string_view>
 
+#include "chat/transcript_labels.h"
 #include "chat/turn_counts.h"
 
 namespace fastsft {
 namespace {
-
-std::vector<int32_t> make_ids(const Tokenizer& tokenizer, std::span<const Token> tokens,
-                              int64_t max_length) {
-  const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
-  const auto room = static_cast<size_t>(std::max<int64_t>(max_length - added, 0));
-  std::vector<int32_t> ids;
-  ids.reserve(std::min(tokens.size(), room) + added);
-  if (tokenizer.adds_bos()) ids.push_back(tokenizer.named().bos);
-  for (const Token& token : tokens.first(std::min(tokens.size(), room))) ids.push_back(token.id);
-  if (tokenizer.adds_eos()) ids.push_back(tokenizer.named().eos);
-  return ids;
-}
 
 // Learned positions of one transcript by FastChat's arithmetic, and the position that it ends at.
 class Arithmetic {
@@ -96,10 +83,15 @@ Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
   std::vector<Token>& tokens = buffers.tokens;
   tokens.clear();
   tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
+  const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
+  const auto room = static_cast<size_t>(std::max<int64_t>(max_length - added, 0));
+  const size_t kept = std::min(tokens.size(), room);
   Labels result;
   std::vector<int32_t>& ids = result.example.ids;
-  ids = make_ids(tokenizer, tokens, max_length);
-  const int64_t added = tokenizer.adds_bos() + tokenizer.adds_eos();
+  ids.reserve(kept + added);
+  if (tokenizer.adds_bos()) ids.push_back(tokenizer.named().bos);
+  for (size_t i = 0; i < kept; ++i) ids.push_back(tokens[i].id);
+  if (tokenizer.adds_eos()) ids.push_back(tokenizer.named().eos);
   result.truncated = static_cast<int64_t>(tokens.size()) + added > max_length;
 
   Arithmetic arithmetic(tokenizer, chat_template, transcript.text, buffers);

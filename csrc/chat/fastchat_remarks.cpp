@@ -6,17 +6,10 @@
 namespace fastsft {
 namespace {
 
-bool any_contains(const Turns& turns, const std::string& part) {
+// Whether a text has `part` in it, when `around` is put before and after it.
+bool any_contains(const Turns& turns, const std::string& part, const std::string& around = "") {
   return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
-    return text->find(part) != std::string::npos;
-  });
-}
-
-// The template's own spaces around a message can complete the tag.
-bool any_contains_tag(const ChatTemplate& chat_template, const Turns& turns) {
-  const std::string tag = chat_template.after_user + chat_template.before_assistant;
-  return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
-    return (" " + *text + " ").find(tag) != std::string::npos;
+    return (around + *text + around).find(part) != std::string::npos;
   });
 }
 
@@ -33,7 +26,9 @@ Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns) {
   const size_t count = turns.texts.size();
   if (count == 0) return Remark::kAssistantOnly;
   if (count % 2 == 1) return Remark::kEndsWithUser;
-  if (any_contains_tag(chat_template, turns)) return Remark::kEmbeddedRoleTag;
+  // The template's own spaces around a message can complete the tag.
+  const std::string tag = chat_template.after_user + chat_template.before_assistant;
+  if (any_contains(turns, tag, " ")) return Remark::kEmbeddedRoleTag;
   if (any_contains(turns, chat_template.stop_token)) return Remark::kEmbeddedEos;
   if (any_contains(turns, "<unk>")) return Remark::kEmbeddedUnk;
   if (has_empty(turns, 0, count)) return Remark::kEmptyUser;

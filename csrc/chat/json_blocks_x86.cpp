@@ -65,27 +65,18 @@ FASTSFT_AVX2 size_t find_special_avx2(const char* text, size_t size, bool* has_w
   return at + find_string_special_portable(text + at, size - at, has_wide);
 }
 
-using Classify = void (*)(const char*, size_t, JsonBlock*);
-using FindSpecial = size_t (*)(const char*, size_t, bool*);
-
-Classify choose_classify() {
-  if (__builtin_cpu_supports("avx512bw")) return classify_avx512;
-  return __builtin_cpu_supports("avx2") ? classify_avx2 : classify_json_portable;
-}
-
-FindSpecial choose_find_special() {
-  return __builtin_cpu_supports("avx2") ? find_special_avx2 : find_string_special_portable;
-}
-
 }  // namespace
 
 void classify_json(const char* text, size_t count, JsonBlock* blocks) {
-  static const Classify classify = choose_classify();
+  static const auto classify = __builtin_cpu_supports("avx512bw") ? classify_avx512
+                               : __builtin_cpu_supports("avx2")   ? classify_avx2
+                                                                  : classify_json_portable;
   classify(text, count, blocks);
 }
 
 size_t find_string_special(const char* text, size_t size, bool* has_wide) {
-  static const FindSpecial find = choose_find_special();
+  static const auto find =
+      __builtin_cpu_supports("avx2") ? find_special_avx2 : find_string_special_portable;
   return find(text, size, has_wide);
 }
 

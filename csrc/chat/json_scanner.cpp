@@ -43,12 +43,6 @@ void JsonScanner::fail(const char* expected) const {
                          is_over ? concat(", got the end of ", end_) : ""));
 }
 
-void JsonScanner::fail_depth() const {
-  throw JsonFault(ReadFault::kNotJson, byte(),
-                  concat("not JSON at byte ", byte(), ": expected lists and objects at most ",
-                         kMaxDepth, " deep, got one nested deeper"));
-}
-
 void JsonScanner::skip_space() {
   while (at_ < text_.size()) {
     const char c = text_[at_];
@@ -91,7 +85,11 @@ ValueKind JsonScanner::peek() {
 }
 
 void JsonScanner::deepen() {
-  if (++depth_ > kMaxDepth) fail_depth();
+  if (++depth_ > kMaxDepth) {
+    throw JsonFault(ReadFault::kNotJson, byte(),
+                    concat("not JSON at byte ", byte(), ": expected lists and objects at most ",
+                           kMaxDepth, " deep, got one nested deeper"));
+  }
   is_first_ = true;
 }
 
@@ -132,20 +130,16 @@ bool JsonScanner::next_key(std::string& key) {
   return true;
 }
 
-void JsonScanner::check_utf8(size_t begin, size_t end) const {
-  const size_t bad = find_invalid_utf8(text_.substr(begin, end - begin));
-  if (bad == std::string_view::npos) return;
-  const auto at = first_byte_ + static_cast<int64_t>(begin + bad);
-  throw JsonFault(ReadFault::kInvalidUtf8, at, concat("invalid UTF-8 at byte ", at));
-}
-
 // The end of the part of a string that means itself; it is checked to be UTF-8.
 size_t JsonScanner::find_string_part(size_t begin) const {
   bool has_wide = false;
   const size_t end =
       begin + find_string_special(text_.data() + begin, text_.size() - begin, &has_wide);
-  if (has_wide) check_utf8(begin, end);
-  return end;
+  if (!has_wide) return end;
+  const size_t bad = find_invalid_utf8(text_.substr(begin, end - begin));
+  if (bad == std::string_view::npos) return end;
+  const auto at = first_byte_ + static_cast<int64_t>(begin + bad);
+  throw JsonFault(ReadFault::kInvalidUtf8, at, concat("invalid UTF-8 at byte ", at));
 }
 
 uint32_t JsonScanner::read_hex4() {

@@ -63,14 +63,12 @@ class JsonScanner {
 
  private:
   [[noreturn]] void fail(const char* expected) const;
-  [[noreturn]] void fail_depth() const;
   void skip_space();
   char current() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void take(char character, const char* expected);
   void take_word(std::string_view word);
   void deepen();
   bool next_element(char closing, const char* expected);
-  void check_utf8(size_t begin, size_t end) const;
   size_t find_string_part(size_t begin) const;
   void skip_string();
   void read_escape(std::string& text);

@@ -1,13 +1,10 @@
 #include "chat/labeller.h"
 
 #include <algorithm>
-#include <iterator>
 
-#include "chat/fastchat_labels.h"
-#include "chat/overlong_split.h"
-#include "chat/span_labels.h"
+#include "chat/transcript_labels.h"
 #include "core/error.h"
-#include "core/run_in_parts.h"
+#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {
@@ -49,18 +46,6 @@ void check_offsets(const Tokenizer& tokenizer) {
           "--mask_policy spans needs a tokenizer that tells which bytes each token stands for");
 }
 
-std::vector<std::string> named_texts(const Tokenizer& tokenizer, const ChatTemplate* named) {
-  std::vector<std::string> texts;
-  const NamedIds ids = tokenizer.named();
-  for (const int32_t id : {ids.bos, ids.eos, ids.unk}) {
-    if (id >= 0) texts.push_back(tokenizer.token_text(id));
-  }
-  if (named != nullptr) texts.push_back(named->stop_token);
-  std::sort(texts.begin(), texts.end());
-  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-  return texts;
-}
-
 Dialogue dialogue_of(const Turns& turns) {
   Dialogue dialogue;
   for (size_t i = 0; i < turns.texts.size(); ++i) {
@@ -86,7 +71,14 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
   if (template_ != nullptr) native_.emplace(*template_, tokenizer_);
   if (options_.mask_policy != MaskPolicy::kSpans) return;
   check_offsets(tokenizer_);
-  special_texts_ = named_texts(tokenizer_, template_);
+  auto& texts = special_texts_;
+  const NamedIds ids = tokenizer_.named();
+  for (const int32_t id : {ids.bos, ids.eos, ids.unk}) {
+    if (id >= 0) texts.push_back(tokenizer_.token_text(id));
+  }
+  if (template_ != nullptr) texts.push_back(template_->stop_token);
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
 }
 
 LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
@@ -222,19 +214,6 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript&
   }
   settle_outcome(record);
   return record;
-}
-
-void Labeller::split(std::vector<Conversation>& conversations) const {
-  if (options_.overlong != Overlong::kSplit) return;
-  std::vector<Conversation> pieces;
-  for (Conversation& conversation : conversations) {
-    const bool is_fastchats =
-        options_.mask_policy == MaskPolicy::kFastchat && conversation.is_fastchats;
-    const RoleNames& roles = is_fastchats ? fastchat_roles_.after_from : fastchat_roles_.after_role;
-    auto found = split_overlong(tokenizer_, roles, options_.max_length, std::move(conversation));
-    std::move(found.begin(), found.end(), std::back_inserter(pieces));
-  }
-  conversations = std::move(pieces);
 }
 
 std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations) const {

@@ -112,14 +112,11 @@ bool MessageListReader::read(const std::string& name, JsonScanner& scanner, Conv
     read_text(scanner, record.system);
     return true;
   }
-  if (column_.empty()) return read_standard(name, scanner, record);
-  if (name != column_) return false;
-  messages_.read_list(scanner, record);
-  return true;
-}
-
-bool MessageListReader::read_standard(const std::string& name, JsonScanner& scanner,
-                                      Conversation& record) {
+  if (!column_.empty()) {
+    if (name != column_) return false;
+    messages_.read_list(scanner, record);
+    return true;
+  }
   const bool is_known = record.messages_kind != ValueKind::kMissing;
   const bool has_messages = is_known && record.shape == RecordShape::kMessages;
   const bool has_conversations = is_known && record.shape == RecordShape::kConversations &&

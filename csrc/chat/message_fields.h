@@ -46,8 +46,6 @@ class MessageListReader : public FieldReader {
   void finish(Conversation& record) override;
 
  private:
-  bool read_standard(const std::string& name, JsonScanner& scanner, Conversation& record);
-
   std::string column_;
   MessageNames names_;
   std::shared_ptr<const RecordNotes> notes_;  // of every record

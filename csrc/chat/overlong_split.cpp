@@ -1,8 +1,7 @@
-#include "chat/overlong_split.h"
-
 #include <algorithm>
 #include <iterator>
 
+#include "chat/labeller.h"
 #include "core/error.h"
 
 namespace fastsft {
@@ -62,11 +61,6 @@ std::vector<Piece> find_pieces(const std::vector<int64_t>& turns, int64_t max_le
   return pieces;
 }
 
-std::string name_messages(size_t begin, size_t end) {
-  if (end - begin == 1) return concat("message ", begin, " is");
-  return concat("messages ", begin, " to ", end - 1, " are");
-}
-
 Conversation cut(Conversation& whole, size_t first, Piece piece) {
   Conversation part;
   part.id = whole.id.empty() ? "" : concat(whole.id, "_", 2 * piece.begin);
@@ -86,27 +80,28 @@ Conversation cut(Conversation& whole, size_t first, Piece piece) {
   return part;
 }
 
-std::vector<Conversation> leave_out(Conversation conversation, std::string reason) {
-  own_notes(conversation).lost = std::move(reason);
+void leave_out(Conversation& conversation, const char* reason, std::vector<Conversation>& result) {
+  own_notes(conversation).lost = reason;
   conversation.is_left_out = true;
-  std::vector<Conversation> result;
   result.push_back(std::move(conversation));
-  return result;
 }
 
-}  // namespace
-
-std::vector<Conversation> split_overlong(const Tokenizer& tokenizer, const RoleNames& roles,
-                                         int64_t max_length, Conversation conversation) {
-  std::vector<Conversation> result;
+// FastChat's data/split_long_conversation.py at training time: pieces of whole turns, each at most
+// `max_length` ids long by its measure (every text tokenised alone, and 6 for what is around it).
+// As there, the last turn is in no piece when the piece before it is full, a turn that is too long
+// by itself is a piece of its own unless it is the last, and a message after the last turn is left
+// out; the notes of the pieces say so.
+//
+// A system message, or the record's own system text, goes with every piece. What is not user and
+// assistant in turn stays as it is: the mask policy judges it. Appends to `result`; `conversation`
+// is taken.
+void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t max_length,
+                    Conversation& conversation, std::vector<Conversation>& result) {
   const auto first = find_first_turn(roles, conversation);
-  if (!first) {
-    result.push_back(std::move(conversation));
-    return result;
-  }
+  if (!first) return result.push_back(std::move(conversation));
   if (role_of(roles, conversation.messages[*first]) == Role::kAssistant) {
-    return leave_out(std::move(conversation),
-                     "starts with the assistant, which FastChat's split leaves out");
+    return leave_out(conversation, "starts with the assistant, which FastChat's split leaves out",
+                     result);
   }
   const size_t total = conversation.messages.size(), num_turns = (total - *first) / 2;
   std::vector<int64_t> turns;
@@ -117,14 +112,11 @@ std::vector<Conversation> split_overlong(const Tokenizer& tokenizer, const RoleN
   }
   const std::vector<Piece> pieces = find_pieces(turns, max_length);
   if (pieces.empty()) {
-    return leave_out(std::move(conversation),
-                     "its one turn is too long, which FastChat's split leaves out");
+    return leave_out(conversation, "its one turn is too long, which FastChat's split leaves out",
+                     result);
   }
   const size_t end = *first + 2 * pieces.back().end;
-  if (pieces.size() == 1 && end == total) {
-    result.push_back(std::move(conversation));
-    return result;
-  }
+  if (pieces.size() == 1 && end == total) return result.push_back(std::move(conversation));
   for (const Piece& piece : pieces) {
     result.push_back(cut(conversation, *first, piece));
     const size_t begin = *first + 2 * piece.begin;
@@ -133,10 +125,24 @@ std::vector<Conversation> split_overlong(const Tokenizer& tokenizer, const RoleN
         concat("messages ", begin, " to ", *first + 2 * piece.end - 1, " of ", total);
   }
   if (end < total) {
-    own_notes(result.back()).lost =
-        concat(name_messages(end, total), " in no piece, as FastChat splits");
+    const std::string lost = total - end == 1 ? concat("message ", end, " is")
+                                              : concat("messages ", end, " to ", total - 1, " are");
+    own_notes(result.back()).lost = lost + " in no piece, as FastChat splits";
   }
-  return result;
+}
+
+}  // namespace
+
+void Labeller::split(std::vector<Conversation>& conversations) const {
+  if (options_.overlong != Overlong::kSplit) return;
+  std::vector<Conversation> pieces;
+  for (Conversation& conversation : conversations) {
+    const bool is_fastchats =
+        options_.mask_policy == MaskPolicy::kFastchat && conversation.is_fastchats;
+    const RoleNames& roles = is_fastchats ? fastchat_roles_.after_from : fastchat_roles_.after_role;
+    split_overlong(tokenizer_, roles, options_.max_length, conversation, pieces);
+  }
+  conversations = std::move(pieces);
 }
 
 }  // namespace fastsft

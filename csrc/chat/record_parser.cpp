@@ -1,5 +1,7 @@
 #include "chat/record_parser.h"
 
+#include <algorithm>
+
 #include "chat/data_fault.h"
 #include "core/error.h"
 
@@ -7,7 +9,7 @@ namespace fastsft {
 namespace {
 
 // What a record without a conversation has instead.
-std::string name_fields(const RecordSketch& record) {
+std::string name_fields(const RecordSketch& record, bool is_first) {
   constexpr size_t kMost = 8;
   std::string names;
   for (size_t i = 0; i < record.fields.size() && i < kMost; ++i) {
@@ -16,6 +18,11 @@ std::string name_fields(const RecordSketch& record) {
   if (record.fields.size() > kMost) names += ", ...";
   if (record.has("chosen") && record.has("rejected")) {
     names += ": preference data, which supervised training cannot use as it is";
+  }
+  const auto list = std::ranges::find_if(record.fields, &FieldSketch::lists_objects);
+  if (is_first && list != record.fields.end()) {
+    names += concat("; if the records are in ", printable(list->name),
+                    ", write that list alone into the file");
   }
   return names;
 }
@@ -38,8 +45,10 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
-    if (key_ == "id") {
-      read_id(scanner, record);
+    if (key_ == "id" && scanner.peek() == ValueKind::kString) {
+      scanner.read_string(record.id);
+    } else if (key_ == "id") {
+      record.id = std::string(scanner.read_raw());
     } else if (key_ == "train") {
       record.train = scanner.peek();
       scanner.skip();
@@ -50,11 +59,6 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   reader_->finish(record);
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadFault::kNone) explain_missing(start, record);
-}
-
-void RecordParser::read_id(JsonScanner& scanner, Conversation& record) {
-  if (scanner.peek() == ValueKind::kString) return scanner.read_string(record.id);
-  record.id = std::string(scanner.read_raw());
 }
 
 void RecordParser::explain_missing(JsonScanner& record_start, Conversation& record) const {
@@ -68,7 +72,7 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
     return;
   }
   if (record.messages_kind != ValueKind::kMissing || sketch.fields.empty()) return;
-  own_notes(record).hint = concat("; its fields are ", name_fields(sketch));
+  own_notes(record).hint = concat("; its fields are ", name_fields(sketch, record.number == 0));
 }
 
 }  // namespace fastsft

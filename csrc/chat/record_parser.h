@@ -23,7 +23,6 @@ class RecordParser {
   const UnusedFields& unused() const { return unused_; }
 
  private:
-  void read_id(JsonScanner& scanner, Conversation& record);
   void explain_missing(JsonScanner& record_start, Conversation& record) const;
 
   FormatChoice choice_;

@@ -40,14 +40,6 @@ constexpr Signature kOthers[] = {
     {{"\0", 1}, "UTF-16 text, or binary; iconv -f UTF-16BE -t UTF-8 makes UTF-8 of text"},
 };
 
-// Of the little-endian kinds without a mark: JSON begins with a character of ASCII.
-const char* wide_characters(std::string_view text) {
-  if (text.size() < 2 || text[0] == '\0' || text[1] != '\0') return nullptr;
-  return text.substr(2).starts_with(std::string_view("\0\0", 2))
-             ? "UTF-32 text; iconv -f UTF-32LE -t UTF-8 makes UTF-8 of it"
-             : "UTF-16 text; iconv -f UTF-16LE -t UTF-8 makes UTF-8 of it";
-}
-
 }  // namespace
 
 RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_size,
@@ -61,8 +53,12 @@ void RecordReader::refuse_other_formats() const {
   for (const Signature& other : kOthers) {
     require(!text_.starts_with(other.bytes), where_, ": expected JSON in UTF-8, got ", other.what);
   }
-  const char* wide = wide_characters(text_);
-  require(wide == nullptr, where_, ": expected JSON in UTF-8, got ", wide);
+  // The little-endian kinds without a mark: JSON begins with a character of ASCII.
+  if (text_.size() < 2 || text_[0] == '\0' || text_[1] != '\0') return;
+  const bool is_wider = std::string_view(text_).substr(2).starts_with(std::string_view("\0\0", 2));
+  throw_invalid(where_, ": expected JSON in UTF-8, got ",
+                is_wider ? "UTF-32 text; iconv -f UTF-32LE -t UTF-8 makes UTF-8 of it"
+                         : "UTF-16 text; iconv -f UTF-16LE -t UTF-8 makes UTF-8 of it");
 }
 
 bool RecordReader::read_block() {
@@ -121,20 +117,6 @@ void RecordReader::refuse_start(size_t at) const {
                 describe(kind), place);
 }
 
-void RecordReader::check_growth() const {
-  constexpr size_t kUsual = size_t{1} << 26;
-  if (is_array_ && text_.size() >= std::min(kUsual, max_record_)) check_json();
-  check_size(0, text_.size(), number_, " and more");
-}
-
-void RecordReader::check_slices(const std::vector<RecordSlice>& slices) const {
-  int64_t number = number_;
-  for (const RecordSlice& slice : slices) {
-    check_size(slice.begin, slice.end, number, "");
-    number += slice.num_records;
-  }
-}
-
 // Separators and white space around a record do not count, but have the same limit.
 void RecordReader::check_size(size_t begin, size_t end, int64_t number, const char* more) const {
   if (end - begin <= max_record_) return;
@@ -172,10 +154,15 @@ void RecordReader::split(std::vector<RecordSlice>& slices) {
   } else {
     lines_.split(text_, is_over_, slices);
   }
-  check_slices(slices);
+  int64_t number = number_;
+  for (const RecordSlice& slice : slices) {
+    check_size(slice.begin, slice.end, number, "");
+    number += slice.num_records;
+  }
 }
 
 bool RecordReader::next(RecordChunk& chunk) {
+  constexpr size_t kUsual = size_t{1} << 26;  // few records are longer
   chunk.slices.clear();
   if (!is_open_) {
     open();
@@ -183,7 +170,10 @@ bool RecordReader::next(RecordChunk& chunk) {
   }
   while (chunk.slices.empty()) {
     if (is_array_ ? array_.is_done() : is_over_ && text_.empty()) return false;
-    if (!text_.empty()) check_growth();
+    if (!text_.empty()) {
+      if (is_array_ && text_.size() >= std::min(kUsual, max_record_)) check_json();
+      check_size(0, text_.size(), number_, " and more");
+    }
     read_block();
     split(chunk.slices);
   }

@@ -51,9 +51,7 @@ class RecordReader {
   [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();
   void split(std::vector<RecordSlice>& slices);
-  void check_growth() const;
   void check_json() const;
-  void check_slices(const std::vector<RecordSlice>& slices) const;
   void check_size(size_t begin, size_t end, int64_t number, const char* more) const;
   void take_chunk(RecordChunk& chunk);
   void pass(std::string_view text);

@@ -1,7 +1,6 @@
-#include "chat/span_labels.h"
-
 #include <algorithm>
 
+#include "chat/transcript_labels.h"
 #include "tokenizer/special_tokens.h"
 
 namespace fastsft {
@@ -13,14 +12,6 @@ uint32_t deciding_byte(const Tokenizer& tokenizer, std::string_view text, const 
   if (!tokenizer.is_special(token.id)) return token.end - 1;
   const auto own = strip_right(text.substr(token.begin, token.end - token.begin));
   return own.empty() ? token.end - 1 : token.begin + static_cast<uint32_t>(own.size()) - 1;
-}
-
-void append_position(std::vector<TokenSpan>& spans, int32_t position) {
-  if (!spans.empty() && spans.back().end == position) {
-    ++spans.back().end;
-  } else {
-    spans.push_back({position, position + 1});
-  }
 }
 
 }  // namespace
@@ -45,15 +36,18 @@ std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& 
   auto& [tokens, learned, part] = buffers;
   if (!encode_transcript(tokenizer, transcript, tokens, learned)) return std::nullopt;
   Labels labels;
-  std::vector<int32_t>& ids = labels.example.ids;
+  auto& [ids, spans] = labels.example;
   const int64_t total = static_cast<int64_t>(tokens.size()) + transcript.bos_in_front;
   const int64_t size = std::min(total, max_length);
   labels.truncated = size < total;
   ids.reserve(size);
   if (transcript.bos_in_front && size > 0) ids.push_back(tokenizer.named().bos);
   for (size_t i = 0; static_cast<int64_t>(ids.size()) < size; ++i) {
-    if (learned[i]) append_position(labels.example.learned, static_cast<int32_t>(ids.size()));
+    const auto position = static_cast<int32_t>(ids.size());
     ids.push_back(tokens[i].id);
+    if (!learned[i]) continue;
+    if (spans.empty() || spans.back().end != position) spans.push_back({position, position});
+    ++spans.back().end;
   }
   return labels;
 }

@@ -3,17 +3,6 @@
 #include <algorithm>
 
 namespace fastsft {
-namespace {
-
-// The end of the first word: a space that follows a non-space, or `end`.
-size_t find_first_cut(std::string_view text, size_t begin, size_t end) {
-  size_t at = begin;
-  while (at < end && text[at] == ' ') ++at;
-  while (at < end && text[at] != ' ') ++at;
-  return at;
-}
-
-}  // namespace
 
 TurnCounts::TurnCounts(const Tokenizer& tokenizer, std::string_view text,
                        std::span<const Token> tokens, std::string_view stop,
@@ -45,7 +34,10 @@ bool TurnCounts::locate() {
 bool TurnCounts::adjust_first_word() {
   adjustment_ = 0;
   if (begin_ == 0 || tokenizer_.prefixes_every_part()) return true;
-  const size_t cut = find_first_cut(text_, begin_, end_);
+  // The end of the first word: a space that follows a non-space, or the turn's end.
+  const std::string_view up_to_end = text_.substr(0, end_);
+  const size_t word = up_to_end.find_first_not_of(' ', begin_);
+  const size_t cut = std::min(up_to_end.find(' ', word), end_);
   int64_t count = tokenizer_.adds_bos() + tokenizer_.adds_eos();
   for (size_t i = first_; i < last_ && tokens_[i].end <= cut; ++i, ++count) {
     if (tokenizer_.is_special(tokens_[i].id)) return false;

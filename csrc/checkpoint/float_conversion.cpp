@@ -28,15 +28,14 @@ void write_as(std::span<const float> from, std::byte* to) {
   }
 }
 
-void check_half_range(std::span<const float> values) {
-  for (const float value : values) {
-    const bool fits = !std::isfinite(value) || std::isfinite(static_cast<float>(c10::Half(value)));
-    require(fits, "the value ", value,
-            " does not fit into float16; save with --save_dtype bfloat16 or float32");
-  }
-}
-
 }  // namespace
+
+DType weight_dtype(const std::string& name) {
+  if (name == "float32") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float16") return DType::kF16;
+  throw_invalid("save_dtype: expected float32, bfloat16 or float16, got \"", name, "\"");
+}
 
 bool is_readable_weight(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
@@ -72,7 +71,12 @@ std::vector<std::byte> write_floats(DType dtype, std::span<const float> from) {
       write_as<c10::BFloat16>(from, bytes.data());
       break;
     case DType::kF16:
-      check_half_range(from);
+      for (const float value : from) {
+        const bool fits =
+            !std::isfinite(value) || std::isfinite(static_cast<float>(c10::Half(value)));
+        require(fits, "the value ", value,
+                " does not fit into float16; save with --save_dtype bfloat16 or float32");
+      }
       write_as<c10::Half>(from, bytes.data());
       break;
     default:

@@ -18,4 +18,9 @@ at::Tensor gather_range(const UnitState& state, const at::Tensor& range, Communi
 at::Tensor gather_master(const UnitState& state, Communicator& shards, at::Device device,
                          Readers readers = Readers::kFirst);
 
+// As gather_range, of value `index` of the state: those of the whole unit, of which ranks may hold
+// different numbers.
+at::Tensor gather_values(const UnitState& state, size_t index, Communicator& shards,
+                         at::Device device, Readers readers);
+
 }  // namespace fastsft

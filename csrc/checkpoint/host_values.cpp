@@ -1,7 +1,7 @@
 #include "checkpoint/host_values.h"
 
 #include "checkpoint/host_copy.h"
-#include "shard/master_weights.h"
+#include "shard/unit_state.h"
 
 namespace fastsft {
 namespace {

@@ -1,5 +1,3 @@
-#include "checkpoint/load_model.h"
-
 #include <algorithm>
 #include <memory>
 
@@ -17,14 +15,6 @@ using OpenFiles = std::vector<std::unique_ptr<SafetensorsReader>>;
 constexpr const char* kHeadWeight = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-OpenFiles open_files(const std::string& directory) {
-  OpenFiles readers;
-  for (const auto& path : weight_files(directory)) {
-    readers.push_back(std::make_unique<SafetensorsReader>(path));
-  }
-  return readers;
-}
-
 std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string& name) {
   for (const auto& reader : readers) {
     if (const TensorEntry* tensor = reader->find(name)) return reader->bytes(*tensor);
@@ -35,7 +25,10 @@ std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string&
 }  // namespace
 
 std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory) {
-  const OpenFiles readers = open_files(directory);
+  OpenFiles readers;
+  for (const auto& path : weight_files(directory)) {
+    readers.push_back(std::make_unique<SafetensorsReader>(path));
+  }
   ModelLoader loader(std::move(units));
   for (const auto& reader : readers) {
     for (const auto& tensor : reader->tensors()) {

@@ -17,18 +17,6 @@ struct Piece {
   StoredUnit unit;
 };
 using Pieces = std::map<std::string, std::vector<Piece>>;  // by unit
-using OpenStateFiles = std::vector<std::unique_ptr<SafetensorsReader>>;
-
-Pieces collect_pieces(const OpenStateFiles& readers) {
-  Pieces pieces;
-  for (const auto& reader : readers) {
-    for (auto& unit : read_layout(*reader).units) {
-      const std::string name = unit.name;
-      pieces[name].push_back({reader.get(), std::move(unit)});
-    }
-  }
-  return pieces;
-}
 
 void check_same_layout(const Pieces& pieces, std::span<const UnitState> units,
                        const std::string& directory) {
@@ -86,23 +74,16 @@ const TensorEntry& kept_of(const Piece& piece, const StateSpec& spec) {
       [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }, "F32 or BF16");
 }
 
-// The names of what is kept of a unit in a file.
-std::set<std::string> kept_names(const Piece& piece) {
+void check_same_optimizer(const Piece& piece, const UnitState& state) {
+  std::set<std::string> expected, found;
+  for (const auto& spec : state.kept()) expected.insert(spec.name);
   const std::string prefix = piece.unit.name + ".";
-  std::set<std::string> names;
   for (const auto& entry : piece.reader->tensors()) {
     if (!entry.name.starts_with(prefix)) continue;
     const std::string name = entry.name.substr(prefix.size());
-    if (name.find('.') == std::string::npos) names.insert(name);  // not of another unit
+    if (name.find('.') == std::string::npos) found.insert(name);  // not of another unit
   }
-  names.erase("master");
-  return names;
-}
-
-void check_same_optimizer(const Piece& piece, const UnitState& state) {
-  std::set<std::string> expected;
-  for (const auto& spec : state.kept()) expected.insert(spec.name);
-  const std::set<std::string> found = kept_names(piece);
+  found.erase("master");
   if (found == expected) return;
   std::string names;
   for (const auto& name : found) names += (names.empty() ? "" : ", ") + name;
@@ -124,11 +105,17 @@ void load_piece(UnitState& state, const Piece& piece) {
 }
 
 void read_state(std::span<UnitState> units, const std::string& directory) {
-  OpenStateFiles readers;
+  std::vector<std::unique_ptr<SafetensorsReader>> readers;
   for (const auto& path : find_state_files(directory)) {
     readers.push_back(std::make_unique<SafetensorsReader>(path));
   }
-  const Pieces pieces = collect_pieces(readers);
+  Pieces pieces;
+  for (const auto& reader : readers) {
+    for (auto& unit : read_layout(*reader).units) {
+      const std::string name = unit.name;
+      pieces[name].push_back({reader.get(), std::move(unit)});
+    }
+  }
   check_same_layout(pieces, units, directory);
   for (auto& state : units) {
     const auto& parts = pieces.at(state.unit->name());

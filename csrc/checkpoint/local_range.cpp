@@ -3,15 +3,9 @@
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/host_copy.h"
 #include "core/error.h"
-#include "shard/master_weights.h"
+#include "shard/unit_state.h"
 
 namespace fastsft {
-
-ElementRange owned_range(const UnitState& state) {
-  const ElementRange tensors{0, state.unit->numel()};
-  const ElementRange owned = ElementRange{state.begin, state.end}.intersection(tensors);
-  return owned.size() > 0 ? owned : ElementRange{state.begin, state.begin};
-}
 
 bool owns_whole(const UnitState& state) {
   return state.begin == 0 && state.end >= state.unit->numel();

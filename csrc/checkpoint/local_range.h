@@ -5,14 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shard/element_range.h"
+#include "shard/param_unit.h"
 #include "shard/unit_state.h"
 #include "storage/dtype.h"
 
 namespace fastsft {
-
-// What this rank owns of the unit, without the padding at its end.
-ElementRange owned_range(const UnitState& state);
 
 // Whether this rank owns the whole unit: one rank, or a strategy that replicates.
 bool owns_whole(const UnitState& state);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kRotaryTable = "rotary_emb.inv_freq";  // the end of its name
 
 template <typename Sizes>
 std::string shape_text(const Sizes& shape) {
@@ -37,7 +38,21 @@ size_t kept_place(const UnitState& state, const std::string& name) {
                 names_of(specs), "), got \"", name, "\"");
 }
 
-bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+DType stored_dtype(at::ScalarType type, const std::string& where, const std::string& name) {
+  switch (type) {
+    case at::kFloat:
+      return DType::kF32;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kDouble:
+      return DType::kF64;
+    default:
+      throw_invalid(where, ": ", name, ": expected floating-point weights, got ",
+                    c10::toString(type), "; quantized weights cannot be trained");
+  }
+}
 
 }  // namespace
 
@@ -53,7 +68,7 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
                       const std::byte* data, const std::string& where) {
   const auto found = places_.find(name);
   if (found == places_.end()) {
-    (name == kHead || is_rotary_table(name) ? ignored_ : unknown_).insert(name);
+    (name == kHead || name.ends_with(kRotaryTable) ? ignored_ : unknown_).insert(name);
     return;
   }
   const ParamSlot& slot = *found->second.slot;
@@ -66,6 +81,15 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
           dtype_name(dtype), "; quantized weights cannot be trained");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");
   store(found->second, dtype, data);
+}
+
+void ModelLoader::set_tensor(const std::string& name, const at::Tensor& tensor,
+                             const std::string& where) {
+  require(tensor.device().is_cpu() && tensor.is_contiguous(), where, ": ", name,
+          ": expected a contiguous tensor on the CPU");
+  const std::vector<uint64_t> shape(tensor.sizes().begin(), tensor.sizes().end());
+  set(name, stored_dtype(tensor.scalar_type(), where, name), shape,
+      static_cast<const std::byte*>(tensor.const_data_ptr()), where);
 }
 
 void ModelLoader::store(const TensorPlace& place, DType dtype, const std::byte* data) {

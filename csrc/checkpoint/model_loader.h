@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/state_dict_order.h"
+#include "shard/strategy.h"
 #include "storage/dtype.h"
 
 namespace fastsft {
@@ -26,6 +27,8 @@ class ModelLoader {
   // std::invalid_argument when the shape or the type does not fit.
   void set(const std::string& name, DType dtype, std::span<const uint64_t> shape,
            const std::byte* data, const std::string& where);
+  // The same of a contiguous tensor on the CPU.
+  void set_tensor(const std::string& name, const at::Tensor& tensor, const std::string& where);
 
   // Throws std::invalid_argument naming the tensors that are missing, and those that the model does
   // not have. Returns the names ignored on purpose: `lm_head.weight` when the model ties it to the
@@ -43,5 +46,14 @@ class ModelLoader {
   std::set<std::string> unknown_;
   std::set<std::string> ignored_;
 };
+
+// Collective: reads the safetensors weights of a Hugging Face directory into the master weights.
+// Files are mapped, and each rank touches only the bytes of its own ranges. All ranks throw when
+// one fails. Adapters stay as they are. Returns sentences that the user should see, such as a head
+// that a tied model ignores.
+std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
+                                    const std::string& directory);
+// The same into `units`, on this rank alone.
+std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory);
 
 }  // namespace fastsft

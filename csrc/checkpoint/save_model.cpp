@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/float_conversion.h"
@@ -21,12 +22,6 @@ std::vector<TensorSpec> specs_of(const std::vector<TensorPlace>& places, DType d
   std::vector<TensorSpec> specs;
   for (const auto& place : places) specs.push_back(spec_of(place, dtype));
   return specs;
-}
-
-std::vector<size_t> ascending(size_t count) {
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  return order;
 }
 
 void write_tensor(WeightFiles& files, const ParamSlot& slot, std::span<const float> values,
@@ -61,8 +56,10 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
   std::vector<FileDigest> digests;
   if (writes) {
     agreement.attempt([&] {
+      std::vector<size_t> order(places.size());
+      std::iota(order.begin(), order.end(), size_t{0});
       files.emplace(posix_file_system(), directory, specs_of(places, options.dtype),
-                    ascending(places.size()), options.max_shard_bytes);
+                    std::move(order), options.max_shard_bytes);
     });
   }
   at::Tensor unit;

@@ -2,11 +2,11 @@
 #include <span>
 
 #include "checkpoint/agreement.h"
-#include "checkpoint/gather_values.h"
+#include "checkpoint/gather.h"
 #include "checkpoint/host_values.h"
 #include "checkpoint/state_file.h"
 #include "checkpoint/training_state.h"
-#include "shard/master_weights.h"
+#include "shard/unit_state.h"
 #include "storage/safetensors_writer.h"
 
 namespace fastsft {
@@ -25,17 +25,6 @@ std::vector<TensorSpec> specs_of(const StatePart& part) {
     }
   }
   return specs;
-}
-
-void write_unit(SafetensorsWriter& writer, const UnitState& state) {
-  HostValues host;
-  for_pieces(state.range(), [&](const ElementRange& piece) {
-    writer.write(std::as_bytes(host.master(state, piece)));
-  });
-  for (const at::Tensor& values : state.values) {
-    for_pieces({0, values.numel()},
-               [&](const ElementRange& piece) { writer.write(host.bytes(values, piece)); });
-  }
 }
 
 SafetensorsWriter open_file(FileSystem& file_system, const StatePart& part,
@@ -68,7 +57,16 @@ StatePart whole_part(std::span<const UnitState> units) {
 FileDigest save_training_state(FileSystem& file_system, const StatePart& part,
                                const std::string& directory) {
   SafetensorsWriter writer = open_file(file_system, part, directory);
-  for (const auto& state : part.states) write_unit(writer, state);
+  for (const auto& state : part.states) {
+    HostValues host;
+    for_pieces(state.range(), [&](const ElementRange& piece) {
+      writer.write(std::as_bytes(host.master(state, piece)));
+    });
+    for (const at::Tensor& values : state.values) {
+      for_pieces({0, values.numel()},
+                 [&](const ElementRange& piece) { writer.write(host.bytes(values, piece)); });
+    }
+  }
   return writer.finish();
 }
 

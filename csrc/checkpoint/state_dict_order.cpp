@@ -21,23 +21,20 @@ constexpr std::array<std::string_view, 14> kModules = {
 
 using Position = std::tuple<int, int64_t, size_t, bool>;  // part, layer, module, is a bias
 
-Position position_in_layer(std::string_view rest, bool bias) {
-  int64_t layer = 0;
-  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  const std::string_view name = rest.substr(std::min(rest.find('.') + 1, rest.size()));
-  const auto module = std::find_if(kModules.begin(), kModules.end(), [&](std::string_view known) {
-    return !known.empty() && name.starts_with(known);
-  });
-  return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
-}
-
 Position position(const ParamSlot& slot) {
   if (slot.file_order >= 0) return {0, slot.file_order, 0, false};
   const std::string_view name = slot.name;
   const bool bias = name.ends_with(".bias");
   if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, bias};
-  if (name.starts_with(kLayers)) return position_in_layer(name.substr(kLayers.size()), bias);
-  return {name.starts_with("model.") ? 2 : 3, 0, 0, bias};
+  if (!name.starts_with(kLayers)) return {name.starts_with("model.") ? 2 : 3, 0, 0, bias};
+  const std::string_view rest = name.substr(kLayers.size());
+  int64_t layer = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  const std::string_view inside = rest.substr(std::min(rest.find('.') + 1, rest.size()));
+  const auto module = std::find_if(kModules.begin(), kModules.end(), [&](std::string_view known) {
+    return !known.empty() && inside.starts_with(known);
+  });
+  return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
 }
 
 }  // namespace

@@ -14,21 +14,6 @@ namespace {
 constexpr int kVersion = 1;
 constexpr const char* kMetadataKey = "fastsft";
 
-StateFileLayout parse_layout(const Json& json, const std::string& where) {
-  const int version = json.at("format_version").get<int>();
-  require(version == kVersion, where, ": format version ", version, "; this fastsft reads version ",
-          kVersion);
-  StateFileLayout layout{json.at("rank").get<int>(), json.at("world_size").get<int>(), {}};
-  for (const auto& unit : json.at("units")) {
-    const ElementRange range{unit.at("begin").get<int64_t>(), unit.at("end").get<int64_t>()};
-    require(range.begin >= 0 && range.end >= range.begin, where, ": a range of elements from ",
-            range.begin, " to ", range.end);
-    layout.units.push_back(
-        {unit.at("name").get<std::string>(), unit.at("hash").get<std::string>(), range});
-  }
-  return layout;
-}
-
 // The number of ranks that wrote an optimizer file; 0 for other files.
 int world_size_of(const std::string& name) {
   static const std::regex pattern("optimizer-rank-(\\d{5})-of-(\\d{5})\\.safetensors");
@@ -60,13 +45,26 @@ std::string layout_json(const StateFileLayout& layout) {
 }
 
 StateFileLayout read_layout(const SafetensorsReader& reader) {
+  const std::string& where = reader.path();
   const auto text = reader.metadata().find(kMetadataKey);
-  require(text != reader.metadata().end(), reader.path(),
+  require(text != reader.metadata().end(), where,
           ": not an optimizer file of fastsft: its metadata lacks \"", kMetadataKey, "\"");
   try {
-    return parse_layout(parse_json(text->second, reader.path()), reader.path());
+    const Json json = parse_json(text->second, where);
+    const int version = json.at("format_version").get<int>();
+    require(version == kVersion, where, ": format version ", version,
+            "; this fastsft reads version ", kVersion);
+    StateFileLayout layout{json.at("rank").get<int>(), json.at("world_size").get<int>(), {}};
+    for (const auto& unit : json.at("units")) {
+      const ElementRange range{unit.at("begin").get<int64_t>(), unit.at("end").get<int64_t>()};
+      require(range.begin >= 0 && range.end >= range.begin, where, ": a range of elements from ",
+              range.begin, " to ", range.end);
+      layout.units.push_back(
+          {unit.at("name").get<std::string>(), unit.at("hash").get<std::string>(), range});
+    }
+    return layout;
   } catch (const Json::exception& error) {
-    throw_invalid(reader.path(), ": damaged metadata: ", error.what());
+    throw_invalid(where, ": damaged metadata: ", error.what());
   }
 }
 

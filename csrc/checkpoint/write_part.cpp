@@ -17,12 +17,6 @@ namespace {
 
 constexpr int kNice = 10;
 
-// On Linux a priority belongs to the thread; that it cannot be lowered is no reason to fail.
-void lower_priority() {
-  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
-  static_cast<void>(::setpriority(PRIO_PROCESS, thread, kNice));
-}
-
 void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) {
   std::vector<std::exception_ptr> failures(jobs.size());
   std::atomic<size_t> next = 0;
@@ -36,7 +30,11 @@ void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) 
     }
   };
   auto threads = start_threads(jobs.size(), [&] {
-    if (priority == Priority::kLow) lower_priority();
+    if (priority == Priority::kLow) {
+      // On Linux a priority belongs to the thread; that it cannot be lowered is no reason to fail.
+      const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
+      static_cast<void>(::setpriority(PRIO_PROCESS, thread, kNice));
+    }
     work();
   });
   if (threads.empty()) work();

@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 
-#include "core/run_in_parts.h"
 #include "core/start_threads.h"
 
 namespace fastsft {

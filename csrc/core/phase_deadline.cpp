@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "core/exit_status.h"
 #include "core/start_threads.h"
 #include "core/stopped_time.h"
 #include "core/whereabouts.h"

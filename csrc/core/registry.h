@@ -29,7 +29,9 @@ class Registry {
   const Value& get(const std::string& name) const {
     auto found = entries_.find(name);
     if (found == entries_.end()) {
-      throw_invalid("unknown ", Tag::kNoun, " \"", name, "\"; known: ", joined_names());
+      std::string known;
+      for (const auto& [other, value] : entries_) known += (known.empty() ? "" : ", ") + other;
+      throw_invalid("unknown ", Tag::kNoun, " \"", name, "\"; known: ", known);
     }
     return found->second;
   }
@@ -43,12 +45,6 @@ class Registry {
   }
 
  private:
-  std::string joined_names() const {
-    std::string result;
-    for (const auto& [name, value] : entries_) result += (result.empty() ? "" : ", ") + name;
-    return result;
-  }
-
   std::map<std::string, Value> entries_;
 };
 

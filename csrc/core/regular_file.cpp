@@ -16,13 +16,6 @@ std::string named(const std::string& path, const std::string& what) {
   return what.empty() ? path : concat("the ", what, " ", path);
 }
 
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -43,8 +36,11 @@ int open_regular_file(const std::string& path, const std::string& what) {
   struct stat status {};
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
   ::close(descriptor);
-  throw_invalid("cannot read ", named(path, what), ": expected a regular file, got ",
-                kind_of(status.st_mode));
+  const char* kind = S_ISDIR(status.st_mode)    ? "a directory"
+                     : S_ISFIFO(status.st_mode) ? "a FIFO"
+                     : S_ISSOCK(status.st_mode) ? "a socket"
+                                                : "a device";
+  throw_invalid("cannot read ", named(path, what), ": expected a regular file, got ", kind);
 }
 
 std::string read_regular_file(const std::string& path, size_t max_bytes, const std::string& what) {

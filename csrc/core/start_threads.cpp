@@ -2,11 +2,14 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
 #include <latch>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <semaphore>
 #include <system_error>
@@ -14,6 +17,12 @@
 #include "core/error.h"
 
 namespace fastsft {
+namespace {
+
+constexpr int kMaxThreads = 8;
+constexpr size_t kGrain = 16;  // what a thread takes of a run in parts at a time
+
+}  // namespace
 
 bool prepare_exceptions() {
   constexpr size_t kPlenty = 1024;  // of what __cxa_get_globals allocates, and cannot fail to
@@ -68,6 +77,34 @@ std::vector<std::jthread> start_threads(size_t count, const std::function<void()
   }
   if (start) start->release(threads.size());
   return threads;
+}
+
+int choose_threads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
+void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      for (size_t begin; (begin = next.fetch_add(kGrain)) < count;) {
+        body(begin, std::min(begin + kGrain, count));
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      next = count;
+    }
+  };
+  const size_t parts = (count + kGrain - 1) / kGrain;
+  const size_t wanted = std::min<size_t>(choose_threads(num_threads), parts);
+  auto threads = start_threads(wanted > 0 ? wanted - 1 : 0, work);
+  work();
+  threads.clear();
+  if (error) std::rethrow_exception(error);
 }
 
 namespace {

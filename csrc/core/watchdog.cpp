@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "core/exit_status.h"
 #include "core/start_threads.h"
 #include "core/stopped_time.h"
 #include "core/whereabouts.h"
@@ -49,18 +48,17 @@ void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   int64_t before = steady_ns();
   while (!stop_.wait_for(lock, std::chrono::nanoseconds(kPause), [this] { return stopped_; })) {
-    put_off(stopped_ns(steady_ns() - before, kPause));
+    const int64_t stopped = stopped_ns(steady_ns() - before, kPause);
+    int64_t deadline = deadline_.load(std::memory_order_relaxed);
+    // A wait that begins or ends meanwhile has a deadline of its own.
+    if (stopped > 0 && deadline != kNone) {
+      deadline_.compare_exchange_strong(deadline, deadline + stopped);
+    }
     before = steady_ns();
     if (before > deadline_.load(std::memory_order_relaxed)) {
       end_process(static_cast<double>(timeout_ns_) / 1e9);
     }
   }
-}
-
-void Watchdog::put_off(int64_t ns) {
-  int64_t deadline = deadline_.load(std::memory_order_relaxed);
-  // A wait that begins or ends meanwhile has a deadline of its own.
-  if (ns > 0 && deadline != kNone) deadline_.compare_exchange_strong(deadline, deadline + ns);
 }
 
 }  // namespace fastsft

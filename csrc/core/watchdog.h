@@ -32,7 +32,6 @@ class Watchdog {
  private:
   static constexpr int64_t kNone = INT64_MAX;
   void watch();
-  void put_off(int64_t ns);
 
   int64_t timeout_ns_;
   std::atomic<int64_t> deadline_{kNone};

@@ -9,6 +9,9 @@
 
 namespace fastsft {
 
+// The exit status when ranks lost each other, or one is stuck (docs/signals.md).
+inline constexpr int kExitPeerLost = 3;
+
 // What a process says about itself when ranks lose each other.
 class Whereabouts {
  public:

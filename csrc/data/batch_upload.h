@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "data/host_batch.h"
 
 namespace fastsft {
+
+// The most bytes that `batches` batches with that many tokens and labels in all take when they are
+// packed, each array from a multiple of 64 on.
+int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches);
 
 // Brings the micro-batches of a step to the device. They are packed into one page-locked block and
 // copied one by one on a stream of their own, so that a micro-batch travels while the one before it
@@ -23,7 +28,7 @@ class BatchUpload {
   BatchUpload(const BatchUpload&) = delete;
   BatchUpload& operator=(const BatchUpload&) = delete;
 
-  // Makes both blocks for steps of up to `bytes` (batch_layout.h) in up to `batches` batches.
+  // Makes both blocks for steps of up to `bytes` (most_packed_bytes) in up to `batches` batches.
   void reserve(int64_t bytes, size_t batches);
   // Begins to copy all `batches`; the host does not wait, unless the step before last has not even
   // begun on the device. The result is valid until the second `begin` after this one.

@@ -1,6 +1,5 @@
-#include "data/count_data.h"
-
 #include "core/ordered_work.h"
+#include "data/input_walk.h"
 
 namespace fastsft {
 namespace {

@@ -97,19 +97,6 @@ void add_row(const TokenDataset& dataset, int64_t row, double weight, const Batc
   }
 }
 
-void add_whole_row(const TokenDataset& dataset, int64_t row, const BatchRules& rules,
-                   BatchBuilder& builder) {
-  if (is_plain(dataset, row)) return builder.add_tokens(dataset.ids(row));
-  const GeneralTokens tokens(dataset, row, rules);
-  for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
-    end = tokens.end_of(begin);
-    for (size_t i = begin; i < end; ++i) {
-      builder.add_token(tokens.id(i), tokens.position(i), tokens.is_key(i));
-    }
-    builder.end_conversation();
-  }
-}
-
 }  // namespace
 
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
@@ -126,7 +113,20 @@ HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                                 const BatchRules& rules) {
   BatchBuilder builder(rules.vocab_size);
-  for (const int64_t row : rows) add_whole_row(dataset, row, rules, builder);
+  for (const int64_t row : rows) {
+    if (is_plain(dataset, row)) {
+      builder.add_tokens(dataset.ids(row));
+      continue;
+    }
+    const GeneralTokens tokens(dataset, row, rules);
+    for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+      end = tokens.end_of(begin);
+      for (size_t i = begin; i < end; ++i) {
+        builder.add_token(tokens.id(i), tokens.position(i), tokens.is_key(i));
+      }
+      builder.end_conversation();
+    }
+  }
   return builder.build();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,5 +55,15 @@ class InputWalk {
   std::optional<FormatChoice> format_;
   std::vector<DataReport::FormatUse> formats_;
 };
+
+// What a data set holds, without labels.
+struct DataCounts {
+  int64_t num_records = 0;
+  int64_t num_messages = 0;
+  int64_t num_text_bytes = 0;  // of the messages' texts
+};
+
+// Reads and parses inputs as label_data does.
+DataCounts count_data(std::vector<DataInput> inputs, int num_threads);
 
 }  // namespace fastsft

@@ -1,10 +1,9 @@
-#include "data/item_row.h"
-
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
+#include "data/padded_rows.h"
 
 namespace fastsft {
 namespace {
@@ -51,9 +50,12 @@ class ItemReader {
   // Nothing for a plain row.
   std::optional<GeneralRow> general() const {
     GeneralRow row{.has_mask = item_.has_mask, .leading = static_cast<int64_t>(first_)};
-    if (has_other_labels()) row.labels = kept(item_.labels);
-    if (has_other_positions()) row.positions = positions();
-    if (has_hole()) {
+    const bool has_other_labels =
+        any_of([&](size_t i) { return is_learned(i) && item_.labels[i] != item_.ids[i]; });
+    if (has_other_labels) row.labels = kept(item_.labels);
+    const auto is_moved = [&](size_t i) { return position(i) != static_cast<int64_t>(i - first_); };
+    if (item_.positions ? any_of(is_moved) : first_ > 0) row.positions = positions();
+    if (item_.mask && any_of([&](size_t i) { return !is_key(i); })) {
       for (size_t i = first_; i < size_; ++i) row.is_key.push_back(is_key(i));
     }
     if (row.labels.empty() && row.positions.empty() && row.is_key.empty()) return std::nullopt;
@@ -91,16 +93,6 @@ class ItemReader {
       if (test(i)) return true;
     }
     return false;
-  }
-  bool has_other_labels() const {
-    return any_of([&](size_t i) { return is_learned(i) && item_.labels[i] != item_.ids[i]; });
-  }
-  bool has_other_positions() const {
-    if (!item_.positions) return first_ > 0;
-    return any_of([&](size_t i) { return position(i) != static_cast<int64_t>(i - first_); });
-  }
-  bool has_hole() const {
-    return item_.mask && any_of([&](size_t i) { return !is_key(i); });
   }
 
   std::vector<int32_t> kept(std::span<const int64_t> values) const {

@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "chat/bad_records.h"
 #include "core/ordered_work.h"
 
 namespace fastsft {

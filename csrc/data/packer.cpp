@@ -7,21 +7,11 @@
 
 #include "core/error.h"
 #include "data/best_fit.h"
-#include "data/padded_bins.h"
 
 namespace fastsft {
 namespace {
 
 using Bins = std::vector<std::vector<int32_t>>;
-
-Bins to_bins(const Packing& packing, size_t count) {
-  Bins bins(count);
-  for (int64_t b = 0; b < packing.size(); ++b) {
-    const auto items = packing.bin(b);
-    bins[static_cast<size_t>(b)].assign(items.begin(), items.end());
-  }
-  return bins;
-}
 
 // The most expensive conversation first, each into the cheapest bin that has room; none when one
 // finds no room.
@@ -46,6 +36,34 @@ std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64
   return bins;
 }
 
+// Items in bins that are padded to their longest: the longest item first, each bin the next ones,
+// as many as have room; number times longest is at most `capacity`, and an item longer than that
+// has a bin to itself. The fewest bins that such padding allows, and items of like length together.
+// Throws as pack_best_fit.
+Packing pack_padded(std::span<const int64_t> lengths, int64_t capacity) {
+  require(capacity >= 1, "expected a capacity of at least 1, got ", capacity);
+  Packing packing;
+  for (const int64_t length : lengths) {
+    require(length >= 0, "expected lengths of at least 0, got ", length);
+  }
+  const auto longest = std::ranges::max_element(lengths);
+  packing.items =
+      longest_first(lengths, longest == lengths.end() ? 1 : std::max<int64_t>(*longest, 1));
+  int64_t width = 0, count = 0, end = 0;
+  for (const int32_t item : packing.items) {
+    const int64_t length = lengths[static_cast<size_t>(item)];
+    if (count > 0 && (count + 1) * width > capacity) {
+      packing.offsets.push_back(end);
+      count = 0;
+    }
+    if (count == 0) width = length;
+    ++count;
+    ++end;
+  }
+  if (count > 0) packing.offsets.push_back(end);
+  return packing;
+}
+
 Packing pack(std::span<const int64_t> lengths, int64_t budget, const PackCost& cost) {
   return cost.padded ? pack_padded(lengths, budget) : pack_best_fit(lengths, budget);
 }
@@ -60,7 +78,13 @@ Bins level(std::span<const int64_t> lengths, size_t count, int64_t budget, const
     else
       low = middle + 1;
   }
-  return to_bins(pack(lengths, high, cost), count);
+  const Packing packing = pack(lengths, high, cost);
+  Bins bins(count);
+  for (int64_t b = 0; b < packing.size(); ++b) {
+    const auto items = packing.bin(b);
+    bins[static_cast<size_t>(b)].assign(items.begin(), items.end());
+  }
+  return bins;
 }
 
 double cost_of(std::span<const int32_t> items, std::span<const int64_t> lengths,

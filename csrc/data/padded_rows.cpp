@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/run_in_parts.h"
+#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {

@@ -16,27 +16,6 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-bool is_action(const std::string& word) {
-  for (size_t i = 0; i < kNumActions; ++i) {
-    if (word == name_of(static_cast<Action>(i))) return true;
-  }
-  return false;
-}
-
-bool is_remark(const std::string& word) {
-  for (size_t i = 0; i < kNumRemarks; ++i) {
-    if (word == name_of(static_cast<Remark>(i))) return true;
-  }
-  return false;
-}
-
-std::string known_words() {
-  std::string words = kStopped;
-  for (size_t i = 0; i < kNumActions; ++i) words += concat(", ", name_of(static_cast<Action>(i)));
-  for (size_t i = 0; i < kNumRemarks; ++i) words += concat(", ", name_of(static_cast<Remark>(i)));
-  return words;
-}
-
 bool is_named(const LabelledRecord& labelled, const std::string& word) {
   if (!labelled.faults.empty()) {
     return word == kStopped || word == name_of(labelled.faults.front().remark);
@@ -51,20 +30,22 @@ bool is_named(const LabelledRecord& labelled, const std::string& word) {
 
 void SurveyChoice::check() const {
   require(count >= 0, "number of records: expected 0 or more, got ", count);
-  require(!only || *only == kStopped || is_action(*only) || is_remark(*only), "only: got \"",
-          only.value_or(""), "\", expected one of ", known_words());
-}
-
-bool RecordChoice::matches(const LabelledRecord& labelled, const Conversation& conversation) const {
-  const bool is_wanted = !choice_.id || labelled.name == *choice_.id ||
-                         std::to_string(conversation.number) == *choice_.id;
-  return is_wanted && (!choice_.only || is_named(labelled, *choice_.only));
+  if (!only) return;
+  std::vector<std::string> words = {kStopped};
+  for (size_t i = 0; i < kNumActions; ++i) words.push_back(name_of(static_cast<Action>(i)));
+  for (size_t i = 0; i < kNumRemarks; ++i) words.push_back(name_of(static_cast<Remark>(i)));
+  if (std::find(words.begin(), words.end(), *only) != words.end()) return;
+  std::string known;
+  for (const std::string& word : words) known += (known.empty() ? "" : ", ") + word;
+  throw_invalid("only: got \"", *only, "\", expected one of ", known);
 }
 
 void RecordChoice::show(const std::string& file, const LabelledRecord& labelled,
                         Conversation& conversation) {
   const int64_t place = num_shown_++;
-  if (!matches(labelled, conversation)) return;
+  const bool is_wanted = !choice_.id || labelled.name == *choice_.id ||
+                         std::to_string(conversation.number) == *choice_.id;
+  if (!is_wanted || (choice_.only && !is_named(labelled, *choice_.only))) return;
   ++num_matching_;
   const auto number = static_cast<uint64_t>(place);
   const uint64_t key = choice_.seed ? mix(number + mix(*choice_.seed)) : number;

@@ -27,8 +27,6 @@ class RecordChoice {
     Conversation conversation;
   };
 
-  bool matches(const LabelledRecord& labelled, const Conversation& conversation) const;
-
   const SurveyChoice& choice_;
   int64_t num_shown_ = 0;
   int64_t num_matching_ = 0;

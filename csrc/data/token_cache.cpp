@@ -43,14 +43,6 @@ Bytes section(const MappedFile& file, const TokenCacheTrailer& trailer, int inde
   return file.bytes().subspan(place.offset, place.size);
 }
 
-void verify_sections(const MappedFile& file, const TokenCacheTrailer& trailer) {
-  uint32_t sum = 0;
-  for (int i = 0; i < kNumTokenCacheSections; ++i) {
-    sum = crc32c(section(file, trailer, i), sum);
-    check(sum == trailer.sections[i].crc32c, file, "the checksum of section ", i, " is wrong");
-  }
-}
-
 template <typename Value>
 std::span<const Value> values(const MappedFile& file, const TokenCacheTrailer& trailer, int index) {
   const Bytes bytes = section(file, trailer, index);
@@ -76,7 +68,11 @@ void check_offsets(const MappedFile& file, std::span<const int64_t> offsets, siz
 TokenCache open_token_cache(const std::string& path, const std::string& key, bool verify) {
   auto file = std::make_shared<const MappedFile>(path);
   const TokenCacheTrailer trailer = read_trailer(*file, key);
-  if (verify) verify_sections(*file, trailer);
+  uint32_t sum = 0;
+  for (int i = 0; verify && i < kNumTokenCacheSections; ++i) {
+    sum = crc32c(section(*file, trailer, i), sum);
+    check(sum == trailer.sections[i].crc32c, *file, "the checksum of section ", i, " is wrong");
+  }
   const TokenArrays arrays = {values<int32_t>(*file, trailer, kIdsSection),
                               values<TokenSpan>(*file, trailer, kSpansSection),
                               values<int64_t>(*file, trailer, kTokenOffsetsSection),

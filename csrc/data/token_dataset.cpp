@@ -65,10 +65,7 @@ uint32_t TokenDataset::checksum() const {
   uint32_t sum = crc32c(std::as_bytes(arrays_.ids));
   sum = crc32c(std::as_bytes(arrays_.spans), sum);
   sum = crc32c(std::as_bytes(arrays_.token_offsets), sum);
-  return checksum_of_general(crc32c(std::as_bytes(arrays_.span_offsets), sum));
-}
-
-uint32_t TokenDataset::checksum_of_general(uint32_t sum) const {
+  sum = crc32c(std::as_bytes(arrays_.span_offsets), sum);
   for (const auto& [row, general] : general_) {
     sum = add_list(std::vector<int64_t>{row, general.has_mask, general.leading}, sum);
     sum = add_list(general.labels, sum);
@@ -134,6 +131,24 @@ std::vector<int32_t> TokenDataset::labels(int64_t row) const {
     std::copy(values.begin() + span.begin, values.begin() + span.end, labels.begin() + span.begin);
   }
   return labels;
+}
+
+std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool targets_only) {
+  static const GeneralRow kPlain;
+  for (int64_t row = 0; row < dataset.size(); ++row) {
+    if (dataset.length(row) == 0 || (targets_only && dataset.num_targets(row) == 0)) continue;
+    const GeneralRow* found = dataset.general(row);
+    const GeneralRow& general = found == nullptr ? kPlain : *found;
+    int32_t expected = 0;
+    for (const int32_t position : general.positions) {
+      if (position != expected++) return MisplacedRow{row, false};
+    }
+    const bool is_masked = !general.is_key.empty() && general.is_key.front() == 0;
+    if (is_masked || dataset.ids(row).front() == dataset.masked_id()) {
+      return MisplacedRow{row, true};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace fastsft

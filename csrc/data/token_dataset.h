@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -83,7 +84,6 @@ class TokenDataset {
 
  private:
   void check_row(int64_t row) const;
-  uint32_t checksum_of_general(uint32_t sum) const;
 
   int32_t max_id_ = -1;
   int32_t masked_id_ = -1;
@@ -96,6 +96,16 @@ class TokenDataset {
   std::shared_ptr<const MappedFile> file_;
   TokenArrays arrays_;  // of the vectors, or inside the file
 };
+
+// A row that a model does not take which counts positions itself: 0, 1, 2, ... from its first
+// token.
+struct MisplacedRow {
+  int64_t row = 0;
+  bool begins_masked = false;  // no token attends to its first one; else it has other positions
+};
+
+// The first such row of `dataset`; of those with a target where `targets_only`.
+std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool targets_only);
 
 // Throws std::invalid_argument unless the spans are in order, apart, not empty and inside a row of
 // `length` ids.

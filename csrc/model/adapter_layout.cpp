@@ -14,20 +14,14 @@ std::string module_of(const Linear& linear, int64_t layer) {
   return "model.layers." + std::to_string(layer) + "." + linear.name;
 }
 
-std::set<std::string> known_modules(const ModelConfig& c) {
-  std::set<std::string> names;
-  for (const auto& linear : linears_of(c)) {
-    const int64_t layers = linear.group == AdapterGroup::kHead ? 1 : c.num_layers;
-    for (int64_t layer = 0; layer < layers; ++layer) names.insert(module_of(linear, layer));
-  }
-  return names;
-}
-
 void check(const ModelConfig& config, const AdapterOptions& options) {
   require(options.dropout >= 0 && options.dropout < 1, "adapters: dropout is ", options.dropout,
           ", expected a number from 0 to below 1");
-  const std::set<std::string> known = known_modules(config);
-  std::set<std::string> seen;
+  std::set<std::string> known, seen;
+  for (const auto& linear : linears_of(config)) {
+    const int64_t layers = linear.group == AdapterGroup::kHead ? 1 : config.num_layers;
+    for (int64_t layer = 0; layer < layers; ++layer) known.insert(module_of(linear, layer));
+  }
   for (const auto& linear : options.linears) {
     require(!linear.module.ends_with("embed_tokens"), "adapters: \"", linear.module,
             "\" is an embedding, which has no adapter here; train its weight whole, or leave it");
@@ -41,7 +35,7 @@ void check(const ModelConfig& config, const AdapterOptions& options) {
   }
 }
 
-ParamSlot matrix(std::string name, int64_t rows, int64_t columns) {
+ParamSlot adapter_matrix(std::string name, int64_t rows, int64_t columns) {
   return {.name = std::move(name),
           .shape = {rows, columns},
           .offset = 0,
@@ -92,8 +86,8 @@ std::vector<ParamGroup> AdapterLayout::tensors(AdapterGroup group, int64_t layer
   if (adapters.empty()) return {};
   std::vector<ParamGroup> groups(1);
   for (const auto& place : adapters) {
-    groups[0].slots.push_back(matrix(adapter_a(place.module), place.rank, place.inputs));
-    groups.push_back({{matrix(adapter_b(place.module), place.outputs, place.rank)}});
+    groups[0].slots.push_back(adapter_matrix(adapter_a(place.module), place.rank, place.inputs));
+    groups.push_back({{adapter_matrix(adapter_b(place.module), place.outputs, place.rank)}});
   }
   return groups;
 }

@@ -113,10 +113,4 @@ void adapter_input_backward(const AdapterRefs& refs, const PlaceWeights& weights
   }
 }
 
-at::Tensor adapter_rows(const AdapterRefs& refs, const at::Tensor& buffer) {
-  if (buffer.size(1) == refs.a.rows) return buffer;
-  const int64_t tokens = buffer.size(0);
-  return buffer.view({-1}).narrow(0, 0, tokens * refs.a.rows).view({tokens, refs.a.rows});
-}
-
 }  // namespace fastsft

@@ -32,7 +32,4 @@ void adapter_input_backward(const AdapterRefs& refs, const PlaceWeights& weights
                             const AdapterDropout& dropout, const at::Tensor& grad_products,
                             const at::Tensor& grad_x);
 
-// The first tokens * ranks elements of a buffer as [tokens, ranks].
-at::Tensor adapter_rows(const AdapterRefs& refs, const at::Tensor& buffer);
-
 }  // namespace fastsft

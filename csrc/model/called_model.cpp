@@ -5,14 +5,6 @@
 
 namespace fastsft {
 
-int64_t CalledModel::num_parameters() const {
-  int64_t sum = Model::num_parameters();
-  for (const auto& unit : layout_.frozen) {
-    for (const auto& slot : unit.slots()) sum += slot.numel();
-  }
-  return sum;
-}
-
 void CalledModel::use_embedding_noise(const EmbeddingNoise& noise) {
   require(noise.magnitude == 0,
           "neftune_noise_alpha: expected none with the generic engine, which adds no noise to "

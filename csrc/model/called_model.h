@@ -54,7 +54,9 @@ class CalledModel : public Model {
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
   bool norms_by_tensor() const override { return true; }
   int64_t buffer_bytes() const override { return 0; }
-  int64_t num_parameters() const override;
+  int64_t num_parameters() const override {
+    return elements_of(layout_.units) + elements_of(layout_.frozen);
+  }
   int64_t num_trained_parameters() const override { return Model::num_parameters(); }
 
  private:

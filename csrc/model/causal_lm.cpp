@@ -11,8 +11,6 @@
 #include "core/trace.h"
 #include "core/whereabouts.h"
 #include "model/adapter_products.h"
-#include "model/embedding_scale.h"
-#include "model/logit_cap.h"
 #include "model/place_weights.h"
 #include "ops/cpu/scratch.h"
 #include "ops/embedding/embedding.h"
@@ -36,11 +34,9 @@ double beta_of(const ParamRef& ref, UnitGradient* gradient) {
   return ref.trained ? gradient->beta(ref.offset) : 0.0;
 }
 
-// The rope tables grow on demand; a long limit that no conversation reaches should cost nothing.
-int64_t first_positions(int64_t longest) {
-  constexpr int64_t kMost = 4096;
-  return longest > 0 ? std::min(longest, kMost) : kMost;
-}
+// Of the rope tables at first; they grow on demand, so that a long limit that no conversation
+// reaches costs nothing.
+constexpr int64_t kFirstPositions = 4096;
 
 }  // namespace
 
@@ -57,7 +53,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at
       buffers_(config, dtype, recompute, device, adapter_sizes(config, layout_)),
       saved_(static_cast<size_t>(config.num_layers)) {
   check_positions(config.rope, max_positions);
-  make_rope(0, first_positions(max_positions));
+  make_rope(0, max_positions > 0 ? std::min(max_positions, kFirstPositions) : kFirstPositions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(block_refs(config, layout_, layer));
   }
@@ -155,7 +151,16 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double l
   const at::Tensor stream = run_blocks(batch, strategy, Pass::kTraining);
   const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
   const Phase phase("backward");
-  backward_blocks(batch, strategy, grad);
+  const BlockContext shared = context(batch, dropout_of(batch, Pass::kTraining));
+  const int64_t lowest = std::max<int64_t>(lowest_, 0);
+  for (int64_t layer = config_.num_layers - 1; layer >= lowest; --layer) {
+    const UnitPlace& place = layout_.block(layer);
+    const PlaceWeights weights = gather(strategy, place);
+    if (layer > lowest) prefetch(strategy, layout_.block(layer - 1));
+    backward_block(shared, weights, whole_gradient(strategy, place), layer, grad);
+    reduce_gradient(strategy, place);
+    release(strategy, place);
+  }
   embedding_backward_and_reduce(batch, strategy, grad);
 }
 
@@ -224,19 +229,6 @@ void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double
   adapter_input_backward(adapters, weights, dropout, *grad_products, rows.grad);
 }
 
-void CausalLM::backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad) {
-  const BlockContext shared = context(batch, dropout_of(batch, Pass::kTraining));
-  const int64_t lowest = std::max<int64_t>(lowest_, 0);
-  for (int64_t layer = config_.num_layers - 1; layer >= lowest; --layer) {
-    const UnitPlace& place = layout_.block(layer);
-    const PlaceWeights weights = gather(strategy, place);
-    if (layer > lowest) prefetch(strategy, layout_.block(layer - 1));
-    backward_block(shared, weights, whole_gradient(strategy, place), layer, grad);
-    reduce_gradient(strategy, place);
-    release(strategy, place);
-  }
-}
-
 void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& weights,
                               UnitGradient* gradient, int64_t layer, const at::Tensor& grad) {
   const auto index = static_cast<size_t>(layer);
@@ -257,21 +249,18 @@ void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strat
   const UnitPlace& place = layout_.embedding();
   if (UnitGradient* gradient = whole_gradient(strategy, place)) {
     const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(place));
-    if (head_.embedding.trained) embedding_backward_into(batch, grad, *gradient);
+    if (head_.embedding.trained) {
+      at::Tensor table = head_.embedding.view(gradient->flat());
+      if (gradient->beta(head_.embedding.offset) == 0.0) table.zero_();
+      if (embedding_scale_ != 1) grad.mul_(embedding_scale_);
+      if (config_.padding_idx >= 0) {
+        grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
+      }
+      embedding_backward(grad, batch.input_ids, table);
+    }
     reduce_gradient(strategy, place);
   }
   if (layout_.tied()) release(strategy, place);
-}
-
-void CausalLM::embedding_backward_into(const Batch& batch, const at::Tensor& grad,
-                                       UnitGradient& gradient) {
-  at::Tensor table = head_.embedding.view(gradient.flat());
-  if (gradient.beta(head_.embedding.offset) == 0.0) table.zero_();
-  if (embedding_scale_ != 1) grad.mul_(embedding_scale_);
-  if (config_.padding_idx >= 0) {
-    grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
-  }
-  embedding_backward(grad, batch.input_ids, table);
 }
 
 void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
@@ -310,7 +299,7 @@ at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
   gemm(normed, head_.head.view(weights), result, false, true, 0.0);
   add_adapters(head_.adapters, weights, head_products(weights, normed), result);
-  cap_logits(result, config_.logit_softcap);
+  cap_values(result, config_.logit_softcap);
   release(strategy, place);
   return result;
 }

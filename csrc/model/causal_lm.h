@@ -64,12 +64,10 @@ class CausalLM : public Model {
   };
   void head_loss(const Batch& batch, const PlaceWeights& weights, double label_smoothing,
                  const at::Tensor& loss, const HeadRows& rows, UnitGradient* gradient);
-  void backward_blocks(const Batch& batch, Strategy& strategy, const at::Tensor& grad);
   void backward_block(const BlockContext& context, const PlaceWeights& weights,
                       UnitGradient* gradient, int64_t layer, const at::Tensor& grad);
   void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                      const at::Tensor& grad);
-  void embedding_backward_into(const Batch& batch, const at::Tensor& grad, UnitGradient& gradient);
   // What the head adds of its adapters; undefined without them.
   at::Tensor head_products(const PlaceWeights& weights, const at::Tensor& normed) const;
   BlockContext context(const Batch& batch, const AdapterDropout& dropout);

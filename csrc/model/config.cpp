@@ -20,6 +20,17 @@ int64_t padding_row(const ConfigFields& fields, int64_t vocab_size) {
 
 }  // namespace
 
+double embedding_scale(const ModelConfig& config, c10::ScalarType dtype) {
+  const auto scale = static_cast<float>(config.embedding_scale);
+  if (dtype == c10::ScalarType::BFloat16) return static_cast<float>(c10::BFloat16(scale));
+  if (dtype == c10::ScalarType::Half) return static_cast<float>(c10::Half(scale));
+  return scale;
+}
+
+void cap_values(const at::Tensor& values, double softcap) {
+  if (softcap > 0) values.div_(softcap).tanh_().mul_(softcap);
+}
+
 ModelConfig parse_decoder_fields(const ConfigFields& fields) {
   fields.expect("hidden_act", "silu");
   ModelConfig config;

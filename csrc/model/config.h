@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -45,6 +47,12 @@ struct ModelConfig {
   int64_t query_size() const { return num_heads * head_dim; }
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
 };
+
+// embedding_scale as `dtype` holds it: transformers multiplies by a tensor of the embedding's
+// dtype.
+double embedding_scale(const ModelConfig& config, c10::ScalarType dtype);
+// values = softcap * tanh(values / softcap) in place, of scores and logits; 0: nothing.
+void cap_values(const at::Tensor& values, double softcap);
 
 // A model family: its file registers it by `model_type`.
 struct Family {

@@ -79,7 +79,9 @@ class Block {
         branch_backward(refs_.mlp_norm, a.mlp_branch, a.mlp_rstd, grad, gradient);
     accumulate(gradient, refs_.down_bias, grad_down);
     if (remakes(refs_.down, refs_.down_adapters)) {
-      down_backward_remaking(a, grad_down, gradient);
+      gemm(grad_down, weight(refs_.down), a.activated, false, false, 0.0);
+      swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true, config_.gelu);
+      accumulate(gradient, refs_.down, grad_down, a.activated);
     } else {
       down_backward(a, grad_down, gradient);
     }
@@ -89,7 +91,7 @@ class Block {
                   stops);
   }
 
-  // Leaves the gradient of gate_up in its place, as the next one does.
+  // Leaves the gradient of gate_up in its place.
   void down_backward(const BlockActivations& a, const at::Tensor& grad,
                      UnitGradient* gradient) const {
     if (!context_.keep_products && !refs_.down_adapters.empty())
@@ -102,13 +104,6 @@ class Block {
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*remake=*/false, config_.gelu);
-  }
-
-  void down_backward_remaking(const BlockActivations& a, const at::Tensor& grad,
-                              UnitGradient* gradient) const {
-    gemm(grad, weight(refs_.down), a.activated, false, false, 0.0);
-    swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true, config_.gelu);
-    accumulate(gradient, refs_.down, grad, a.activated);
   }
 
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
@@ -126,15 +121,16 @@ class Block {
                            grad_context);
     attend_backward(grad_context, rotated(a), a, grad_qkv);
     rotate(grad_qkv, true);
-    if (refs_.qk_norm) qk_norm_backward_into(a, grad_qkv, gradient);
+    if (refs_.qk_norm) {
+      const ParamRef& ref = *refs_.qk_norm;
+      // rotated() has left the rstd of the heads.
+      qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
+                       config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient),
+                       config_.norm_offset);
+    }
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
     norm_backward({a.input, a.normed1, a.rstd1, a.qkv_adapters, false}, refs_.input_norm, refs_.qkv,
                   refs_.qkv_adapters, grad_qkv, grad, gradient, stops);
-  }
-
-  // Parts of a group that never change have no gradient.
-  void clear_held(UnitGradient* gradient) const {
-    for (const ParamRef& ref : refs_.held) ref.view(gradient->flat()).zero_();
   }
 
  private:
@@ -218,8 +214,13 @@ class Block {
     return config_.branch_norms ? buffer(name, layer) : at::Tensor();
   }
 
+  // [tokens, ranks], in a buffer that has room for the most ranks of all layers.
   at::Tensor adapter_buffer(const AdapterRefs& refs, Buffer name, int64_t layer) const {
-    return refs.empty() ? at::Tensor() : adapter_rows(refs, buffer(name, layer));
+    if (refs.empty()) return {};
+    const at::Tensor whole = buffer(name, layer);
+    const int64_t tokens = whole.size(0), ranks = refs.a.rows;
+    if (whole.size(1) == ranks) return whole;
+    return whole.view({-1}).narrow(0, 0, tokens * ranks).view({tokens, ranks});
   }
 
   void adapt(const AdapterRefs& refs, const at::Tensor& x, const at::Tensor& products,
@@ -251,15 +252,6 @@ class Block {
             config_.rms_norm_eps, result, buffer(Buffer::kHeadRstd), config_.norm_offset);
     rotate(result, false);
     return result;
-  }
-
-  // After rotated() of the same activations, which left the rstd of the heads.
-  void qk_norm_backward_into(const BlockActivations& a, const at::Tensor& grad_qkv,
-                             UnitGradient* gradient) const {
-    const ParamRef& ref = *refs_.qk_norm;
-    qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
-                     config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient),
-                     config_.norm_offset);
   }
 
   void rotate(const at::Tensor& qkv, bool inverse) const {
@@ -343,7 +335,8 @@ void block_backward(const BlockContext& context, const BlockRefs& refs, const Pl
   const bool through_attention = !stops || refs.trains_attention;
   block.mlp_backward(saved, grad, gradient, !through_attention);
   if (through_attention) block.attention_backward_into(saved, grad, gradient, stops);
-  block.clear_held(gradient);
+  // Parts of a group that never change have no gradient.
+  for (const ParamRef& ref : refs.held) ref.view(gradient->flat()).zero_();
 }
 
 }  // namespace fastsft

@@ -1,4 +1,4 @@
-#include "model/gemma_fields.h"
+#include "model/family_fields.h"
 
 namespace fastsft {
 namespace {

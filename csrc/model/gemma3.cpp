@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "model/gemma_fields.h"
+#include "model/family_fields.h"
 
 namespace fastsft {
 namespace {

@@ -12,12 +12,6 @@ ParamSlot matrix(std::string name, int64_t rows, int64_t columns) {
   return {.name = std::move(name), .shape = {rows, columns}, .offset = 0, .decay = true};
 }
 
-ParamSlot linear(std::string name, int64_t rows, int64_t columns) {
-  ParamSlot slot = matrix(std::move(name), rows, columns);
-  slot.linear = true;
-  return slot;
-}
-
 // Norms and biases do not decay (docs/spec/trainer_semantics.md, section 10.1).
 ParamSlot vector(std::string name, int64_t size) {
   return {.name = std::move(name), .shape = {size}, .offset = 0, .decay = false};
@@ -25,27 +19,15 @@ ParamSlot vector(std::string name, int64_t size) {
 
 std::string block_prefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
-ParamGroup weights_of(const ModelConfig& c, LinearGroup group, const std::string& prefix) {
-  ParamGroup weights;
-  for (const Linear& each : linears_of(c, group)) {
-    weights.slots.push_back(linear(prefix + each.name + ".weight", each.outputs, each.inputs));
-  }
-  return weights;
-}
-
-ParamGroup biases_of(const ModelConfig& c, LinearGroup group, const std::string& prefix) {
-  ParamGroup biases;
-  for (const Linear& each : linears_of(c, group)) {
-    biases.slots.push_back(vector(prefix + each.name + ".bias", each.outputs));
-  }
-  return biases;
-}
-
 std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   const std::string prefix = block_prefix(layer), attention = prefix + "self_attn.";
   std::vector<ParamGroup> groups;
   for (const LinearGroup group : kBlockLinearGroups) {
-    groups.push_back(weights_of(c, group, prefix));
+    ParamGroup& weights = groups.emplace_back();
+    for (const Linear& each : linears_of(c, group)) {
+      weights.slots.push_back(matrix(prefix + each.name + ".weight", each.outputs, each.inputs));
+      weights.slots.back().linear = true;
+    }
   }
   groups.push_back({{vector(prefix + "input_layernorm.weight", c.hidden_size)}});
   groups.push_back({{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}});
@@ -58,7 +40,11 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
                        vector(attention + "k_norm.weight", c.head_dim)}});
   }
   for (const LinearGroup group : kBlockLinearGroups) {
-    if (has_bias(c, group)) groups.push_back(biases_of(c, group, prefix));
+    if (!has_bias(c, group)) continue;
+    ParamGroup& biases = groups.emplace_back();
+    for (const Linear& each : linears_of(c, group)) {
+      biases.slots.push_back(vector(prefix + each.name + ".bias", each.outputs));
+    }
   }
   return groups;
 }
@@ -123,13 +109,6 @@ UnitPlace add_units(const std::string& name, std::vector<ParamGroup> groups,
   return place;
 }
 
-const ParamSlot* find_slot(const ParamUnit& unit, const std::string& name) {
-  for (const auto& slot : unit.slots()) {
-    if (slot.name == name) return &slot;
-  }
-  return nullptr;
-}
-
 // Finds tensors in the two units of a place.
 class Refs {
  public:
@@ -138,7 +117,7 @@ class Refs {
         frozen_(place.frozen ? &layout.frozen_units()[*place.frozen] : nullptr) {}
 
   ParamRef operator()(const std::string& name, int64_t rows, int64_t columns) const {
-    const ParamSlot* slot = trained_ ? find_slot(*trained_, name) : nullptr;
+    const ParamSlot* slot = trained_ ? trained_->find(name) : nullptr;
     const bool trained = slot != nullptr;
     if (!trained) slot = &frozen_->slot(name);
     return {.offset = slot->offset, .rows = rows, .columns = columns, .trained = trained};
@@ -174,14 +153,6 @@ class Refs {
   const ParamUnit* trained_;
   const ParamUnit* frozen_;
 };
-
-int64_t elements(const std::vector<ParamUnit>& units, bool with_held) {
-  int64_t sum = 0;
-  for (const auto& unit : units) {
-    for (const auto& slot : unit.slots()) sum += with_held || !slot.held ? slot.numel() : 0;
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -223,11 +194,15 @@ const std::string& DecoderLayout::name(const UnitPlace& place) const {
   return place.trained ? units_[*place.trained].name() : frozen_[*place.frozen].name();
 }
 
-int64_t DecoderLayout::num_parameters() const {
-  return elements(units_, true) + elements(frozen_, true);
-}
+int64_t DecoderLayout::num_parameters() const { return elements_of(units_) + elements_of(frozen_); }
 
-int64_t DecoderLayout::num_trained_parameters() const { return elements(units_, false); }
+int64_t DecoderLayout::num_trained_parameters() const {
+  int64_t sum = 0;
+  for (const auto& unit : units_) {
+    for (const auto& slot : unit.slots()) sum += slot.held ? 0 : slot.numel();
+  }
+  return sum;
+}
 
 at::Tensor ParamRef::view(const at::Tensor& flat) const {
   if (columns == 0) return flat.narrow(0, offset, rows);

@@ -1,39 +1,32 @@
 #include "model/linears.h"
 
 namespace fastsft {
+
 namespace {
-
 using Group = LinearGroup;
-
-std::vector<Linear> attention_linears(const ModelConfig& c) {
-  const Linear output = {"self_attn.o_proj", Group::kOutput, c.query_size(), c.hidden_size};
-  if (c.fused_projections) {
-    return {{"self_attn.qkv_proj", Group::kQkv, c.hidden_size, c.qkv_size()}, output};
-  }
-  const int64_t kv = c.num_key_value_heads * c.head_dim;
-  return {{"self_attn.q_proj", Group::kQkv, c.hidden_size, c.query_size()},
-          {"self_attn.k_proj", Group::kQkv, c.hidden_size, kv},
-          {"self_attn.v_proj", Group::kQkv, c.hidden_size, kv},
-          output};
-}
-
-std::vector<Linear> mlp_linears(const ModelConfig& c) {
-  const Linear down = {"mlp.down_proj", Group::kDown, c.intermediate_size, c.hidden_size};
-  if (c.fused_projections) {
-    return {{"mlp.gate_up_proj", Group::kGateUp, c.hidden_size, 2 * c.intermediate_size}, down};
-  }
-  return {{"mlp.gate_proj", Group::kGateUp, c.hidden_size, c.intermediate_size},
-          {"mlp.up_proj", Group::kGateUp, c.hidden_size, c.intermediate_size},
-          down};
-}
-
 }  // namespace
 
-std::vector<Linear> linears_of(const ModelConfig& config) {
-  std::vector<Linear> linears = attention_linears(config);
-  for (const Linear& each : mlp_linears(config)) linears.push_back(each);
-  linears.push_back({"lm_head", Group::kHead, config.hidden_size, config.vocab_size});
-  return linears;
+std::vector<Linear> linears_of(const ModelConfig& c) {
+  const int64_t hidden = c.hidden_size, middle = c.intermediate_size;
+  const Linear output = {"self_attn.o_proj", Group::kOutput, c.query_size(), hidden};
+  const Linear down = {"mlp.down_proj", Group::kDown, middle, hidden};
+  const Linear head = {"lm_head", Group::kHead, hidden, c.vocab_size};
+  if (c.fused_projections) {
+    return {{"self_attn.qkv_proj", Group::kQkv, hidden, c.qkv_size()},
+            output,
+            {"mlp.gate_up_proj", Group::kGateUp, hidden, 2 * middle},
+            down,
+            head};
+  }
+  const int64_t kv = c.num_key_value_heads * c.head_dim;
+  return {{"self_attn.q_proj", Group::kQkv, hidden, c.query_size()},
+          {"self_attn.k_proj", Group::kQkv, hidden, kv},
+          {"self_attn.v_proj", Group::kQkv, hidden, kv},
+          output,
+          {"mlp.gate_proj", Group::kGateUp, hidden, middle},
+          {"mlp.up_proj", Group::kGateUp, hidden, middle},
+          down,
+          head};
 }
 
 std::vector<Linear> linears_of(const ModelConfig& config, LinearGroup group) {
@@ -61,6 +54,16 @@ bool has_bias(const ModelConfig& config, LinearGroup group) {
       return false;
   }
   return false;
+}
+
+PackCost conversation_cost(const ModelConfig& c) {
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const auto layers = static_cast<double>(c.num_layers),
+             query = static_cast<double>(c.query_size());
+  const double block = hidden * (static_cast<double>(c.qkv_size()) + query +
+                                 3.0 * static_cast<double>(c.intermediate_size));
+  const double head = hidden * static_cast<double>(c.vocab_size);
+  return {.linear = 6.0 * (layers * block + head), .quadratic = 7.0 * layers * query};
 }
 
 }  // namespace fastsft

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/packer.h"
 #include "model/config.h"
 
 namespace fastsft {
@@ -25,5 +26,10 @@ std::vector<Linear> linears_of(const ModelConfig& config);
 std::vector<Linear> linears_of(const ModelConfig& config, LinearGroup group);
 int64_t outputs_of(const std::vector<Linear>& linears);  // of all together
 bool has_bias(const ModelConfig& config, LinearGroup group);
+
+// Operations of forward and backward of a conversation: 6 a token and matrix element, and 7 a pair
+// of tokens and query element for causal attention (2 + 5 products over half of the pairs). The
+// head counts for every token, which is right where most tokens are learned.
+PackCost conversation_cost(const ModelConfig& config);
 
 }  // namespace fastsft

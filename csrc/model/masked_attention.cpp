@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/config.h"
+
 namespace fastsft {
 namespace {
 
@@ -67,7 +69,7 @@ class Conversation {
   at::Tensor scores(const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& hidden) const {
     at::Tensor scores = at::bmm(query, key.transpose(1, 2)).mul_(heads_.scale);
-    if (heads_.softcap > 0) scores.div_(heads_.softcap).tanh_().mul_(heads_.softcap);
+    cap_values(scores, heads_.softcap);
     per_query(scores, hidden).masked_fill_(hidden, -std::numeric_limits<float>::infinity());
     return scores;
   }

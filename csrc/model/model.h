@@ -62,7 +62,7 @@ class Model {
 
   virtual int64_t buffer_bytes() const = 0;
 
-  virtual int64_t num_parameters() const;
+  virtual int64_t num_parameters() const { return elements_of(units()); }
   virtual int64_t num_trained_parameters() const { return num_parameters(); }
 };
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/cpu/row_parts.h"
-#include "ops/gemm/widened_product.h"
+#include "ops/cpu/parallel.h"
+#include "ops/gemm/float_gemm.h"
 #include "ops/linear_cross_entropy/logit_chunks.h"
 
 namespace fastsft {
@@ -65,17 +65,15 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
                    cpu::gemm_floats(c.vocab_size, rows, rank, c10::ScalarType::Float)});
 }
 
-// The longest vector whose gradient is summed over tokens.
-int64_t widest_vector(const ModelConfig& c) {
-  return std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
-                   c.mlp_bias ? 2 * c.intermediate_size : 0, c.qk_norm ? 2 * c.head_dim : 0});
-}
-
 }  // namespace
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
                      int64_t threads, const AdapterSizes& adapters) {
-  const int64_t sums = cpu::row_parts_floats(widest_vector(c), threads);
+  // The longest vector whose gradient is summed over tokens.
+  const int64_t widest =
+      std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
+                c.mlp_bias ? 2 * c.intermediate_size : 0, c.qk_norm ? 2 * c.head_dim : 0});
+  const int64_t sums = cpu::row_parts_floats(widest, threads);
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(

@@ -1,5 +1,4 @@
-#include "model/config_fields.h"
-#include "model/layer_windows.h"
+#include "model/family_fields.h"
 
 namespace fastsft {
 namespace {

@@ -7,8 +7,6 @@ namespace {
 
 at::Tensor as_trained(const at::Tensor& powers) { return powers.reciprocal(); }
 
-RotaryScaling no_scaling(const RopeFields&) { return {.frequencies = as_trained}; }
-
 RotaryScaling linear(const RopeFields& fields) {
   const double factor = fields.settings.positive_number("factor");
   return {.frequencies = [factor](const at::Tensor& powers) {
@@ -23,9 +21,11 @@ RotaryScaling dynamic(const RopeFields& fields) {
           .most_positions = fields.config.positive("max_position_embeddings")};
 }
 
-const bool kRopeScalingRegistered = RopeTypeRegistry::instance().add("default", no_scaling) &&
-                                    RopeTypeRegistry::instance().add("linear", linear) &&
-                                    RopeTypeRegistry::instance().add("dynamic", dynamic);
+const bool kRopeScalingRegistered =
+    RopeTypeRegistry::instance().add(
+        "default", [](const RopeFields&) { return RotaryScaling{.frequencies = as_trained}; }) &&
+    RopeTypeRegistry::instance().add("linear", linear) &&
+    RopeTypeRegistry::instance().add("dynamic", dynamic);
 
 std::string known_types() {
   std::string text;

@@ -24,23 +24,18 @@ void check_positions(const RopeSettings& rope, int64_t positions) {
       most, ", or train with transformers' Trainer");
 }
 
-RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
-                          int64_t spare) {
-  check_positions(rope, needed);
-  const int64_t most = rope.scaling.most_positions;
-  const int64_t positions = most == 0 ? needed + spare : std::min(needed + spare, most);
-  const at::Tensor frequencies = rotary_frequencies(rope, head_dim);
-  const at::Tensor position = at::arange(positions, at::TensorOptions().dtype(at::kFloat));
-  const at::Tensor angles = position.unsqueeze(1).mul(frequencies.unsqueeze(0));
-  const double factor = rope.scaling.attention_factor;
-  return {.cos = angles.cos().mul_(factor), .sin = angles.sin().mul_(factor)};
-}
-
 RopeTables make_rope_tables(const ModelConfig& config, int64_t needed, int64_t spare,
                             at::Device device) {
   const auto make = [&](const RopeSettings& rope) -> RopeTable {
-    const RopeTable table = make_rope_table(rope, config.head_dim, needed, spare);
-    return {.cos = table.cos.to(device), .sin = table.sin.to(device)};
+    check_positions(rope, needed);
+    const int64_t most = rope.scaling.most_positions;
+    const int64_t positions = most == 0 ? needed + spare : std::min(needed + spare, most);
+    const at::Tensor frequencies = rotary_frequencies(rope, config.head_dim);
+    const at::Tensor position = at::arange(positions, at::TensorOptions().dtype(at::kFloat));
+    const at::Tensor angles = position.unsqueeze(1).mul(frequencies.unsqueeze(0));
+    const double factor = rope.scaling.attention_factor;
+    return {.cos = angles.cos().mul_(factor).to(device),
+            .sin = angles.sin().mul_(factor).to(device)};
   };
   const RopeTable global = make(config.rope);
   return {.global = global, .local = config.local_rope ? make(*config.local_rope) : global};

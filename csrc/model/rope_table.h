@@ -31,8 +31,6 @@ struct RopeTables {
 };
 
 // For `needed` positions and up to `spare` more. Throws as check_positions(needed).
-RopeTable make_rope_table(const RopeSettings& rope, int64_t head_dim, int64_t needed,
-                          int64_t spare);
 RopeTables make_rope_tables(const ModelConfig& config, int64_t needed, int64_t spare,
                             at::Device device);
 

@@ -13,8 +13,6 @@
 #include <optional>
 
 #include "core/error.h"
-#include "model/embedding_scale.h"
-#include "model/logit_cap.h"
 #include "ops/bias/bias.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
@@ -65,7 +63,7 @@ at::Tensor capped_attention(const at::Tensor& query, const at::Tensor& keys,
   const auto grouped = query.reshape({c.num_key_value_heads, group * tokens, c.head_dim});
   const at::Tensor transposed = keys.squeeze(0).transpose(1, 2).to(at::kFloat);
   at::Tensor scores = at::bmm(grouped.to(at::kFloat), transposed).mul_(c.attention_scale);
-  scores.div_(c.attention_softcap).tanh_().mul_(c.attention_softcap);
+  cap_values(scores, c.attention_softcap);
   if (mask) {
     scores.view({c.num_key_value_heads, group, tokens, keys.size(2)})
         .masked_fill_(mask->logical_not(), -std::numeric_limits<float>::infinity());
@@ -114,7 +112,7 @@ at::Tensor TextDecoder::read(std::span<const int64_t> ids) {
   const at::Tensor normed = norm(last, head_.norm.view(weights));
   const at::Tensor logits = at::empty({1, config_.vocab_size}, last.options().dtype(at::kFloat));
   multiply(normed, head_.head.view(weights), logits);
-  cap_logits(logits, config_.logit_softcap);
+  cap_values(logits, config_.logit_softcap);
   return logits.view({-1});
 }
 

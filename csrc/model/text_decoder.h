@@ -18,7 +18,7 @@ namespace fastsft {
 // `device`; keys and values of the tokens read so far are kept, so that each is computed once.
 class TextDecoder {
  public:
-  // The weights are not set: states() is to be filled (checkpoint/load_model.h).
+  // The weights are not set: states() is to be filled (checkpoint/model_loader.h).
   TextDecoder(const ModelConfig& config, at::ScalarType dtype, at::Device device);
 
   // The whole units, `master` being the weights in `dtype`.

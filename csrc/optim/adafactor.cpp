@@ -80,12 +80,22 @@ class Adafactor : public Optimizer {
   int64_t nbytes() const override { return static_cast<int64_t>(sums_.nbytes() + norms_.nbytes()); }
 
   void update(const OptimizerOptions& options, const at::Tensor& control) override {
-    add_sums(control);
+    sums_.zero_();
+    for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
+      adafactor_sums(grad, control, t.row_sums, t.column_sums, first, t.shape.rows,
+                     t.shape.columns);
+    });
+    add_up(sums_, "sums of rows and columns");
     for (const Trained& t : tensors_) {
       adafactor_moments(t.row_sums, t.column_sums, t.row, t.column, control, t.shape.rows,
                         t.shape.columns);
     }
-    add_norms(control);
+    norms_.zero_();
+    for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
+      adafactor_norm(grad, control, t.row_sums, t.column_sums, t.norm, first, t.shape.rows,
+                     t.shape.columns);
+    });
+    add_up(norms_, "norms of updates");
     size_t next = 0;
     for (size_t unit = 0; unit < strategy_.states().size(); ++unit) {
       const UnitState state = strategy_.begin_update(unit);
@@ -147,24 +157,6 @@ class Adafactor : public Optimizer {
     if (!strategy_.replicated()) strategy_.shards().all_reduce_sum(buffer, what)->wait();
   }
 
-  void add_sums(const at::Tensor& control) {
-    sums_.zero_();
-    for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
-      adafactor_sums(grad, control, t.row_sums, t.column_sums, first, t.shape.rows,
-                     t.shape.columns);
-    });
-    add_up(sums_, "sums of rows and columns");
-  }
-
-  void add_norms(const at::Tensor& control) {
-    norms_.zero_();
-    for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
-      adafactor_norm(grad, control, t.row_sums, t.column_sums, t.norm, first, t.shape.rows,
-                     t.shape.columns);
-    });
-    add_up(norms_, "norms of updates");
-  }
-
   void update_tensor(const Trained& t, const UnitState& state, const OptimizerOptions& options,
                      const at::Tensor& control) {
     const ElementRange part = part_of(t, state);
@@ -188,12 +180,8 @@ int64_t buffer_bytes(const std::vector<ParamUnit>& units) {
   return 4 * sizes.sums + 8 * sizes.norms;
 }
 
-std::unique_ptr<Optimizer> make_adafactor(Strategy& strategy) {
-  return std::make_unique<Adafactor>(strategy);
-}
-
 const bool kAdafactorRegistered = OptimizerRegistry::instance().add(
-    "adafactor", {.make = make_adafactor, .state = averages, .buffers = buffer_bytes});
+    "adafactor", {.make = make_optimizer<Adafactor>, .state = averages, .buffers = buffer_bytes});
 
 }  // namespace
 }  // namespace fastsft

@@ -28,12 +28,8 @@ StateSpecs moments(const ParamUnit&, const StateOptions& options) {
           StateSpec::of_all_elements("exp_avg_sq", options.optim_dtype)};
 }
 
-std::unique_ptr<Optimizer> make_adamw(Strategy& strategy) {
-  return std::make_unique<AdamW>(strategy);
-}
-
 const bool kAdamWRegistered = OptimizerRegistry::instance().add(
-    "adamw", {.make = make_adamw, .state = moments, .narrow_state = true});
+    "adamw", {.make = make_optimizer<AdamW>, .state = moments, .narrow_state = true});
 
 }  // namespace
 }  // namespace fastsft

@@ -160,14 +160,10 @@ class AdamW8bit : public Optimizer {
   std::vector<Part8bit> parts_;  // in the order of units
 };
 
-std::unique_ptr<Optimizer> make_adamw8bit(Strategy& strategy) {
-  return std::make_unique<AdamW8bit>(strategy);
-}
-
-int64_t level_bytes(const std::vector<ParamUnit>&) { return 4 * 4 * kQuantLevels; }
-
 const bool kAdamW8bitRegistered = OptimizerRegistry::instance().add(
-    "adamw_8bit", {.make = make_adamw8bit, .state = moments_8bit, .buffers = level_bytes});
+    "adamw_8bit", {.make = make_optimizer<AdamW8bit>,
+                   .state = moments_8bit,
+                   .buffers = [](const auto&) -> int64_t { return 4 * 4 * kQuantLevels; }});
 
 }  // namespace
 }  // namespace fastsft

@@ -28,7 +28,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
-  // `control` (ops/clip_control/control_slots.h). Nothing changes when grad_scale is not finite.
+  // `control` (ops/gradient/control_slots.h). Nothing changes when grad_scale is not finite.
   // Collective.
   virtual void update(const OptimizerOptions& options, const at::Tensor& control) = 0;
   virtual int64_t nbytes() const { return 0; }  // of its buffers; state is the strategy's
@@ -47,6 +47,12 @@ struct OptimizerKind {
 };
 using OptimizerRegistry = Registry<OptimizerTag, OptimizerKind>;
 
+// OptimizerKind::make of a class that is made of the strategy alone.
+template <typename Kind>
+std::unique_ptr<Optimizer> make_optimizer(Strategy& strategy) {
+  return std::make_unique<Kind>(strategy);
+}
+
 // The kind of `options`. std::invalid_argument for an unknown name, and for an optim_dtype that it
 // does not have.
 const OptimizerKind& find_optimizer(const StateOptions& options);
@@ -54,5 +60,10 @@ const OptimizerKind& find_optimizer(const StateOptions& options);
 // The squared L2 norm of this rank's gradient ranges, added to `out` [1] float64. On strategies
 // that shard, the sum over ranks is the whole norm; on replicated ones it is whole already.
 void add_local_norm_squared(Strategy& strategy, const at::Tensor& out);
+
+// That of a replicated strategy, with the rounding of torch.nn.utils.clip_grad_norm_: a float32
+// norm of each tensor, then the norm of these. On CPUs that of a large tensor is off by up to 1e-3
+// (docs/decisions.md).
+void add_tensor_norms_squared(Strategy& strategy, const at::Tensor& out);
 
 }  // namespace fastsft

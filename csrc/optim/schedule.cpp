@@ -17,18 +17,6 @@ Value option(const ScheduleRequest& request, const std::string& name, const Valu
   return *value;
 }
 
-void check_options(const std::string& name, const ScheduleEntry& entry,
-                   const ScheduleRequest& request) {
-  for (const auto& [option_name, value] : request.options) {
-    const auto& known = entry.options;
-    if (std::find(known.begin(), known.end(), option_name) != known.end()) continue;
-    std::string list;
-    for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
-    throw_invalid("lr_scheduler_kwargs: the schedule ", name, " has no option \"", option_name,
-                  "\"; it takes ", list.empty() ? "none" : list);
-  }
-}
-
 }  // namespace
 
 double ScheduleRequest::number(const std::string& name, double otherwise) const {
@@ -48,7 +36,14 @@ Schedule::Schedule(const std::string& name, const ScheduleRequest& request)
   require(request.warmup_steps >= 0, "expected warmup_steps of at least 0, got ",
           request.warmup_steps);
   const ScheduleEntry& entry = ScheduleRegistry::instance().get(name);
-  check_options(name, entry, request);
+  for (const auto& [option_name, value] : request.options) {
+    const auto& known = entry.options;
+    if (std::find(known.begin(), known.end(), option_name) != known.end()) continue;
+    std::string list;
+    for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
+    throw_invalid("lr_scheduler_kwargs: the schedule ", name, " has no option \"", option_name,
+                  "\"; it takes ", list.empty() ? "none" : list);
+  }
   factor_ = entry.make(request);
 }
 

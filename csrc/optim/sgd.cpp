@@ -24,10 +24,8 @@ class Sgd : public Optimizer {
 
 StateSpecs nothing(const ParamUnit&, const StateOptions&) { return {}; }
 
-std::unique_ptr<Optimizer> make_sgd(Strategy& strategy) { return std::make_unique<Sgd>(strategy); }
-
 const bool kSgdRegistered =
-    OptimizerRegistry::instance().add("sgd", {.make = make_sgd, .state = nothing});
+    OptimizerRegistry::instance().add("sgd", {.make = make_optimizer<Sgd>, .state = nothing});
 
 }  // namespace
 }  // namespace fastsft

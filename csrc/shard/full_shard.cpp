@@ -64,12 +64,8 @@ StateBytes plan_full_shard(const StateDescription& d) {
 
 namespace {
 
-std::unique_ptr<Strategy> make_full_shard(const StrategyContext& context) {
-  return std::make_unique<FullShard>(context, context.groups.over_all());
-}
-
-const bool kFullShardRegistered =
-    StrategyRegistry::instance().add("full_shard", {make_full_shard, plan_full_shard});
+const bool kFullShardRegistered = StrategyRegistry::instance().add(
+    "full_shard", {.make = make_over_all<FullShard>, .plan = plan_full_shard});
 
 }  // namespace
 }  // namespace fastsft

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/accumulate/accumulate.h"
+#include "ops/gradient/gradient.h"
 
 namespace fastsft {
 namespace {

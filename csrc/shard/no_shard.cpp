@@ -48,12 +48,10 @@ StateBytes plan_no_shard(const StateDescription& d) {
   return bytes;
 }
 
-std::unique_ptr<Strategy> make_no_shard(const StrategyContext& context) {
-  return std::make_unique<NoShard>(context);
-}
-
-const bool kNoShardRegistered =
-    StrategyRegistry::instance().add("no_shard", {make_no_shard, plan_no_shard});
+const bool kNoShardRegistered = StrategyRegistry::instance().add(
+    "no_shard",
+    {.make = [](const StrategyContext& context) { return std::make_unique<NoShard>(context); },
+     .plan = plan_no_shard});
 
 }  // namespace
 }  // namespace fastsft

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "shard/element_range.h"
 #include "shard/param_unit.h"
 #include "shard/state_options.h"
 

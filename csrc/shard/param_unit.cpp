@@ -49,10 +49,15 @@ ParamUnit::ParamUnit(std::string name, std::vector<ParamGroup> groups) : name_(s
   }
 }
 
-const ParamSlot& ParamUnit::slot(const std::string& name) const {
+const ParamSlot* ParamUnit::find(const std::string& name) const {
   for (const auto& slot : slots_) {
-    if (slot.name == name) return slot;
+    if (slot.name == name) return &slot;
   }
+  return nullptr;
+}
+
+const ParamSlot& ParamUnit::slot(const std::string& name) const {
+  if (const ParamSlot* found = find(name)) return *found;
   throw std::logic_error(concat("unit ", name_, " has no tensor ", name));
 }
 
@@ -74,6 +79,14 @@ std::string ParamUnit::hash() const {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(state));
   return text;
+}
+
+int64_t elements_of(const std::vector<ParamUnit>& units) {
+  int64_t sum = 0;
+  for (const auto& unit : units) {
+    for (const auto& slot : unit.slots()) sum += slot.numel();
+  }
+  return sum;
 }
 
 }  // namespace fastsft

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,6 +8,17 @@
 namespace fastsft {
 
 inline constexpr int64_t kAlignment = 128;  // elements
+
+// Elements [begin, end) of a unit's flat buffer.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return std::max<int64_t>(end - begin, 0); }
+  ElementRange intersection(const ElementRange& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
+};
 
 // One Hugging Face tensor inside a unit.
 struct ParamSlot {
@@ -40,6 +52,7 @@ class ParamUnit {
   const std::string& name() const { return name_; }
   const std::vector<ParamSlot>& slots() const { return slots_; }
   const ParamSlot& slot(const std::string& name) const;
+  const ParamSlot* find(const std::string& name) const;  // null: the unit has none
 
   int64_t numel() const { return numel_; }          // up to the end of the last tensor
   int64_t decay_end() const { return decay_end_; }  // [0, decay_end) decays
@@ -57,5 +70,7 @@ class ParamUnit {
   int64_t decay_end_ = 0;
   int64_t linear_end_ = 0;
 };
+
+int64_t elements_of(const std::vector<ParamUnit>& units);  // of all tensors, without padding
 
 }  // namespace fastsft

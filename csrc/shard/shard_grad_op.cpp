@@ -55,12 +55,8 @@ StateBytes plan_shard_grad_op(const StateDescription& d) {
 
 namespace {
 
-std::unique_ptr<Strategy> make_shard_grad_op(const StrategyContext& context) {
-  return std::make_unique<ShardGradOp>(context, context.groups.over_all());
-}
-
-const bool kShardGradOpRegistered =
-    StrategyRegistry::instance().add("shard_grad_op", {make_shard_grad_op, plan_shard_grad_op});
+const bool kShardGradOpRegistered = StrategyRegistry::instance().add(
+    "shard_grad_op", {.make = make_over_all<ShardGradOp>, .plan = plan_shard_grad_op});
 
 }  // namespace
 }  // namespace fastsft

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/error.h"
+
 namespace fastsft {
 
 // Of the masters of narrow weights: float32, or of bfloat16 the 16 bits that the compute range
@@ -42,6 +44,13 @@ struct StateOptions {
   int64_t itemsize() const { return size_of(compute_dtype); }
   int64_t grad_itemsize() const { return size_of(grad_dtype); }
   int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }
+
+  // Error for options that do not go together.
+  void check() const {
+    require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,
+            "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
+            "compute_dtype is not bfloat16; use --bf16 True with it, or master_dtype float32");
+  }
 
  private:
   static int64_t size_of(c10::ScalarType dtype) {

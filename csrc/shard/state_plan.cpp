@@ -8,12 +8,6 @@
 namespace fastsft {
 namespace {
 
-// torch's page-locked allocator hands out powers of two; a host's own memory comes as asked for.
-int64_t host_bytes(const StateDescription& d, int64_t bytes) {
-  return d.cloned || bytes == 0 ? bytes
-                                : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
-}
-
 // Bytes of optimizer state of one rank.
 struct KeptBytes {
   int64_t device = 0, host = 0;  // of all units; host: of what may be offloaded
@@ -25,7 +19,10 @@ KeptBytes kept_bytes(const StateDescription& d, const std::vector<StateSpecs>& s
   KeptBytes kept;
   const auto add = [&](size_t place, int64_t bytes) {
     kept.movable += bytes;
-    kept.host += host_bytes(d, bytes);
+    // torch's page-locked allocator hands out powers of two, a host's own what is asked for.
+    kept.host += d.cloned || bytes == 0
+                     ? bytes
+                     : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
     kept.slots.resize(std::max(kept.slots.size(), place + 1));
     kept.slots[place] = std::max(kept.slots[place], bytes);
   };

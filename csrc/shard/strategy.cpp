@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "core/error.h"
-#include "shard/master_weights.h"
 
 namespace fastsft {
 
@@ -135,10 +134,7 @@ const StrategyKind& find_kind(const std::string& name, int world_size) {
 
 std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
   const StateOptions& options = context.options;
-  require(!options.split_master() || options.compute_dtype == at::kBFloat16,
-          "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
-          "compute_dtype "
-          "is not bfloat16; use --bf16 True with it, or master_dtype float32");
+  options.check();
   require(
       options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
       "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");

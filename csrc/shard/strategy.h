@@ -135,6 +135,17 @@ struct StrategyKind {
   bool within_nodes = false;  // shards over the ranks of a node, with a copy on every node
 };
 using StrategyRegistry = Registry<StrategyTag, StrategyKind>;
+
+// StrategyKind::make of a class that takes the ranks to shard over.
+template <typename Kind>
+std::unique_ptr<Strategy> make_over_all(const StrategyContext& context) {
+  return std::make_unique<Kind>(context, context.groups.over_all());
+}
+template <typename Kind>
+std::unique_ptr<Strategy> make_over_node(const StrategyContext& context) {
+  return std::make_unique<Kind>(context, context.groups.over_node());
+}
+
 // Every name, with whether it shards within nodes.
 std::map<std::string, bool> strategies();
 

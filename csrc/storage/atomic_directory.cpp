@@ -12,15 +12,6 @@
 namespace fastsft {
 namespace {
 
-std::string move_to_trash(FileSystem& file_system, const std::string& path,
-                          const std::string& name) {
-  const std::string trash =
-      join_path(parent_path(path), concat(".fastsft-trash-", name, "-", random_suffix()));
-  file_system.rename(path, trash);
-  file_system.sync_directory(parent_path(path));
-  return trash;
-}
-
 // Puts the finished directory at `path` in the place of `target`, which exists. Where names cannot
 // be exchanged the old one is gone for a moment, under a name that remove_leftovers gives back.
 // Returns where the old one is.
@@ -45,16 +36,6 @@ void sync_folders(FileSystem& file_system, const std::string& path, const Manife
     }
   }
   for (const auto& folder : folders) file_system.sync_directory(join_path(path, folder));
-}
-
-// One that was being written goes whole. One with a manifest alone may be a checkpoint that had
-// changed places with its successor: it may hold files of others.
-void remove_unfinished(FileSystem& file_system, const std::string& path, const std::string& name) {
-  if (is_plain_file(path, kOwnerMark)) {
-    remove_whole(file_system, path);
-  } else {
-    remove_written(file_system, path, name);
-  }
 }
 
 }  // namespace
@@ -82,7 +63,7 @@ void AtomicDirectory::discard() noexcept {
 std::string AtomicDirectory::commit(const std::string& name, const Manifest& manifest) {
   const std::string target = join_path(parent_, name);
   sync_folders(file_system_, path_, manifest);
-  write_manifest(file_system_, path_, manifest);
+  write_file(file_system_, join_path(path_, kManifest), manifest_json(manifest));
   file_system_.sync_directory(path_);  // without mark and manifest nobody would dare to clean it up
   file_system_.remove_file(join_path(path_, kOwnerMark));
   file_system_.sync_directory(path_);
@@ -107,7 +88,11 @@ std::string delete_directory(FileSystem& file_system, const std::string& path,
           ": expected a directory with a manifest of fastsft, and no link to one; it is left as it "
           "is");
   const std::string own = name.empty() ? last_component(path) : name;
-  return remove_written(file_system, move_to_trash(file_system, path, own), own);
+  const std::string trash =
+      join_path(parent_path(path), concat(".fastsft-trash-", own, "-", random_suffix()));
+  file_system.rename(path, trash);
+  file_system.sync_directory(parent_path(path));
+  return remove_written(file_system, trash, own);
 }
 
 void restore_replaced(FileSystem& file_system, const std::string& parent) {
@@ -137,11 +122,16 @@ std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::st
   for (const auto& entry : file_system.list(parent)) {
     const std::string path = join_path(parent, entry.name);
     if (!std::regex_match(entry.name, match, pattern)) continue;
-    if (entry.is_directory) {
-      if (!is_unfinished(file_system, path)) continue;
-      remove_unfinished(file_system, path, match[2]);
-    } else {
+    if (!entry.is_directory) {
       file_system.remove_file(path);
+    } else if (!is_unfinished(file_system, path)) {
+      continue;
+    } else if (is_plain_file(path, kOwnerMark)) {  // was being written
+      remove_whole(file_system, path);
+    } else {
+      // With a manifest alone it may be a checkpoint that had changed places with its successor: it
+      // may hold files of others.
+      remove_written(file_system, path, match[2]);
     }
     removed.push_back(entry.name);
   }

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/phase_deadline.h"
-#include "storage/byte_blocks.h"
 #include "storage/crc32c.h"
 #include "storage/file_bytes.h"
 

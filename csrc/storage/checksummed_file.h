@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,6 +34,18 @@ class ChecksummedFile {
   std::unique_ptr<WritableFile> file_;
   FileDigest digest_;
 };
+
+// Calls work(block) for one block of `bytes` after the other, small enough that what is read twice
+// is in the core's cache the second time.
+template <typename Work>
+void for_blocks(std::span<const std::byte> bytes, const Work& work) {
+  constexpr size_t kBlock = 256 << 10;
+  while (!bytes.empty()) {
+    const size_t size = std::min(kBlock, bytes.size());
+    work(bytes.first(size));
+    bytes = bytes.subspan(size);
+  }
+}
 
 // A new file with this text, durable on return.
 FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text);

@@ -13,23 +13,9 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 255;
 
-bool has_control_character(const std::string& name) {
-  return std::any_of(name.begin(), name.end(),
-                     [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; });
-}
-
-bool has_drive_letter(const std::string& name) {
-  return name.size() >= 2 && name[1] == ':' && std::isalpha(static_cast<unsigned char>(name[0]));
-}
-
 bool contains(const fs::path& directory, const fs::path& path) {
   return std::mismatch(directory.begin(), directory.end(), path.begin(), path.end()).first ==
          directory.end();
-}
-
-bool is_hub_blob(const fs::path& directory, const fs::path& target) {
-  const fs::path snapshots = directory.parent_path();
-  return snapshots.filename() == "snapshots" && contains(snapshots.parent_path() / "blobs", target);
 }
 
 std::string shortened(const std::string& name) {
@@ -41,9 +27,13 @@ std::string shortened(const std::string& name) {
 }
 
 bool is_plain(const std::string& name) {
+  const bool has_control_character = std::any_of(
+      name.begin(), name.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; });
+  const bool has_drive_letter =
+      name.size() >= 2 && name[1] == ':' && std::isalpha(static_cast<unsigned char>(name[0]));
   return !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
-         name.find_first_of("/\\") == std::string::npos && !has_control_character(name) &&
-         !has_drive_letter(name);
+         name.find_first_of("/\\") == std::string::npos && !has_control_character &&
+         !has_drive_letter;
 }
 
 bool is_relative(const std::string& name) {
@@ -61,7 +51,10 @@ std::string follow(const std::string& directory, const std::string& name,
   if (error) throw_runtime("cannot read directory ", directory, ": ", error.message());
   const fs::path target = fs::weakly_canonical(root / name, error);
   if (error) throw_runtime("cannot follow ", (root / name).string(), ": ", error.message());
-  require(contains(root, target) || is_hub_blob(root, target), where, ": \"", name,
+  const fs::path snapshots = root.parent_path();
+  const bool is_hub_blob =
+      snapshots.filename() == "snapshots" && contains(snapshots.parent_path() / "blobs", target);
+  require(contains(root, target) || is_hub_blob, where, ": \"", name,
           "\" is a link that leaves the directory, to ", target.string());
   return (root / name).string();
 }

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/phase_deadline.h"
-#include "storage/byte_blocks.h"
 #include "storage/crc32c.h"
 
 namespace fastsft {

@@ -24,20 +24,6 @@ std::string hex(uint32_t value) {
 
 uint32_t checksum(const std::string& text) { return crc32c(std::as_bytes(std::span(text))); }
 
-Json file_json(const FileDigest& file) {
-  return {{"name", file.name}, {"size", file.size}, {"crc32c", hex(file.crc32c)}};
-}
-
-FileDigest parse_file(const Json& json, const std::string& where) {
-  FileDigest file;
-  file.name = json.at("name").get<std::string>();
-  check_relative_name(file.name, where);
-  file.size = json.at("size").get<uint64_t>();
-  file.crc32c =
-      static_cast<uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
-  return file;
-}
-
 Manifest manifest_of(const Json& json, const std::string& where) {
   const int version = json.at("format_version").get<int>();
   require(version == kManifestVersion, where, ": format version ", version,
@@ -46,7 +32,14 @@ Manifest manifest_of(const Json& json, const std::string& where) {
   manifest.step = json.at("step").get<int64_t>();
   manifest.world_size = json.at("world_size").get<int>();
   manifest.layout_hash = json.at("layout_hash").get<std::string>();
-  for (const auto& file : json.at("files")) manifest.files.push_back(parse_file(file, where));
+  for (const auto& listed : json.at("files")) {
+    FileDigest& file = manifest.files.emplace_back();
+    file.name = listed.at("name").get<std::string>();
+    check_relative_name(file.name, where);
+    file.size = listed.at("size").get<uint64_t>();
+    file.crc32c =
+        static_cast<uint32_t>(std::stoul(listed.at("crc32c").get<std::string>(), nullptr, 16));
+  }
   return manifest;
 }
 
@@ -62,16 +55,14 @@ std::string problem_with(const std::string& directory, const FileDigest& file, V
                 "; its content was damaged");
 }
 
-bool looks_like_weights(const std::string& name) {
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
-}
-
 void find_unlisted(const std::string& directory, const Manifest& manifest,
                    std::vector<std::string>& problems) {
   std::set<std::string> listed;
   for (const auto& file : manifest.files) listed.insert(file.name);
   for (const auto& entry : posix_file_system().list(directory)) {
-    if (looks_like_weights(entry.name) && !listed.contains(entry.name)) {
+    const bool weights =
+        entry.name.ends_with(".safetensors") || entry.name.ends_with(".safetensors.index.json");
+    if (weights && !listed.contains(entry.name)) {
       problems.push_back(entry.name + ": not in the manifest, but loaders could read it");
     }
   }
@@ -81,7 +72,9 @@ void find_unlisted(const std::string& directory, const Manifest& manifest,
 
 std::string manifest_json(const Manifest& manifest) {
   Json files = Json::array();
-  for (const auto& file : manifest.files) files.push_back(file_json(file));
+  for (const auto& file : manifest.files) {
+    files.push_back({{"name", file.name}, {"size", file.size}, {"crc32c", hex(file.crc32c)}});
+  }
   Json json = {{"format_version", kManifestVersion},
                {"step", manifest.step},
                {"world_size", manifest.world_size},
@@ -89,13 +82,6 @@ std::string manifest_json(const Manifest& manifest) {
                {"files", files}};
   json[kOwnChecksum] = hex(checksum(json.dump()));
   return json.dump(2) + "\n";
-}
-
-void write_manifest(FileSystem& file_system, const std::string& directory,
-                    const Manifest& manifest) {
-  ChecksummedFile file(file_system, join_path(directory, kManifest));
-  file.write(manifest_json(manifest));
-  file.finish();
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {

@@ -23,9 +23,6 @@ struct Manifest {
 
 // The text ends with a checksum of itself, and only this exact text is a manifest.
 std::string manifest_json(const Manifest& manifest);
-// Durable on return, but not the directory entry.
-void write_manifest(FileSystem& file_system, const std::string& directory,
-                    const Manifest& manifest);
 // Throws std::invalid_argument when it is no manifest or damaged.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 Manifest read_manifest(const std::string& directory, const std::string& name = kManifest);

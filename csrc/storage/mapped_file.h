@@ -8,7 +8,7 @@ namespace fastsft {
 
 // A whole file, mapped read-only. Pages are read when they are touched.
 // Throws std::invalid_argument when the path is no regular file, std::runtime_error when it cannot
-// be read. A file that is cut while it is mapped ends the process with a line (mapping_guard.h).
+// be read. A file that is cut while it is mapped ends the process with a line on stderr.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

@@ -12,12 +12,6 @@
 namespace fastsft {
 namespace {
 
-const Json& weight_map_of(const Json& json, const std::string& path) {
-  require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,
-          ": expected an object with \"weight_map\": {tensor: file}");
-  return json["weight_map"];
-}
-
 uint64_t total(const Json& json, const char* key) {
   const auto metadata = json.find("metadata");
   if (metadata == json.end() || !metadata->is_object()) return 0;
@@ -26,22 +20,14 @@ uint64_t total(const Json& json, const char* key) {
   return value != metadata->end() && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
 }
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-bool is_weight_file(const std::string& name) {
-  static const std::regex pattern(
-      "model(-\\d{5}-of-\\d{5})?\\.safetensors|model\\.safetensors\\.index\\.json");
-  return std::regex_match(name, pattern);
-}
-
 }  // namespace
 
 ModelIndex parse_model_index(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where);
+  require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), where,
+          ": expected an object with \"weight_map\": {tensor: file}");
   ModelIndex index;
-  for (const auto& [tensor, file] : weight_map_of(json, where).items()) {
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string(), where, ": weight_map: \"", tensor, "\": expected a file name");
     check_plain_file_name(file.get<std::string>(), where + ": weight_map: \"" + tensor + "\"");
     index.weight_map.emplace(tensor, file.get<std::string>());
@@ -54,7 +40,8 @@ ModelIndex parse_model_index(std::string_view text, const std::string& where) {
 ModelIndex read_model_index(const std::string& directory) {
   const std::string path = path_inside(directory, kWeightsIndex, directory);
   const MappedFile file(path);
-  return parse_model_index(as_text(file.bytes()), path);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  return parse_model_index({text, file.bytes().size()}, path);
 }
 
 std::string model_index_json(const ModelIndex& index) {
@@ -83,10 +70,14 @@ std::vector<std::string> weight_files(const std::string& directory) {
 
 std::vector<std::string> stale_weight_files(FileSystem& file_system, const std::string& directory,
                                             const std::vector<std::string>& keep) {
+  static const std::regex pattern(
+      "model(-\\d{5}-of-\\d{5})?\\.safetensors|model\\.safetensors\\.index\\.json");
   std::vector<std::string> stale;
   for (const auto& entry : file_system.list(directory)) {
     const bool kept = std::find(keep.begin(), keep.end(), entry.name) != keep.end();
-    if (!entry.is_directory && !kept && is_weight_file(entry.name)) stale.push_back(entry.name);
+    if (!entry.is_directory && !kept && std::regex_match(entry.name, pattern)) {
+      stale.push_back(entry.name);
+    }
   }
   return stale;
 }

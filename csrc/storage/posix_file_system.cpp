@@ -35,12 +35,11 @@ void sync_path(const std::string& path, int flags) {
   if (result != 0) fail_call("sync", path, error);
 }
 
-bool is_gone(int error) { return error == ENOENT; }
-
 void remove_from(int directory, const char* name, const std::string& path, int flags) {
   checked_call(
       flags == AT_REMOVEDIR ? "remove directory" : "remove", path,
-      [&] { return ::unlinkat(directory, name, flags); }, is_gone);
+      [&] { return ::unlinkat(directory, name, flags); },
+      [](int error) { return error == ENOENT; });
 }
 
 void remove_at(const std::string& path, int flags) {

@@ -56,15 +56,6 @@ void remove_listed(Directory& directory, const std::string& prefix, const Writte
   }
 }
 
-std::string stamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "previous-%Y%m%dT%H%M%SZ", &utc);
-  return text.data();
-}
-
 }  // namespace
 
 bool holds_manifest(FileSystem& file_system, const std::string& path) {
@@ -133,7 +124,12 @@ std::string put_aside(FileSystem& file_system, const std::string& path, const st
 }
 
 std::string previous_path(const std::string& directory, const std::string& name) {
-  const std::string prefix = stamp();
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "previous-%Y%m%dT%H%M%SZ", &utc);
+  const std::string prefix = text.data();
   std::string path = join_path(directory, concat(prefix, "-", name));
   for (int number = 2; is_there(path); ++number) {
     path = join_path(directory, concat(prefix, "-", number, "-", name));

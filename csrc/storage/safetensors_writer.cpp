@@ -7,26 +7,6 @@
 #include "storage/safetensors_header.h"
 
 namespace fastsft {
-namespace {
-
-// Text that grows entry by entry: a Json object would search all its keys at each insertion.
-std::string header_json(const std::vector<TensorSpec>& specs, SafetensorsMetadata metadata) {
-  metadata["format"] = "pt";
-  std::string text = "{\"__metadata__\":" + Json(metadata).dump();
-  uint64_t begin = 0;
-  for (const auto& spec : specs) {
-    const uint64_t end = begin + spec.bytes();
-    const Json entry = {
-        {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {begin, end}}};
-    text += "," + Json(spec.name).dump() + ":" + entry.dump();
-    begin = end;
-  }
-  text += "}";
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  return text;
-}
-
-}  // namespace
 
 uint64_t TensorSpec::bytes() const {
   uint64_t elements = 1;
@@ -39,7 +19,19 @@ uint64_t TensorSpec::bytes() const {
 }
 
 std::string safetensors_prefix(const std::vector<TensorSpec>& specs, SafetensorsMetadata metadata) {
-  const std::string header = header_json(specs, std::move(metadata));
+  metadata["format"] = "pt";
+  // Text that grows entry by entry: a Json object would search all its keys at each insertion.
+  std::string header = "{\"__metadata__\":" + Json(metadata).dump();
+  uint64_t begin = 0;
+  for (const auto& spec : specs) {
+    const uint64_t end = begin + spec.bytes();
+    const Json entry = {
+        {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {begin, end}}};
+    header += "," + Json(spec.name).dump() + ":" + entry.dump();
+    begin = end;
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
   const uint64_t length = header.size();
   FASTSFT_ASSERT(length <= kMaxSafetensorsHeader);
   std::string prefix(sizeof length, '\0');

@@ -96,12 +96,6 @@ void WeightFiles::check_file(size_t shard) const {
   if (!same) throw_runtime(paths_[shard], ": reads back differently from what was written");
 }
 
-void WeightFiles::check_written() const {
-  require(next_ == order_.size(), directory_, ": expected ", order_.size(), " tensors, got ",
-          next_);
-  for (size_t shard = 0; shard < shards_.size(); ++shard) check_file(shard);
-}
-
 void WeightFiles::write_index(uint64_t total_parameters) {
   ModelIndex index;
   index.total_parameters = total_parameters;
@@ -123,7 +117,9 @@ void WeightFiles::remove(const std::vector<std::string>& names) {
 }
 
 std::vector<FileDigest> WeightFiles::commit(uint64_t total_parameters) {
-  check_written();
+  require(next_ == order_.size(), directory_, ": expected ", order_.size(), " tensors, got ",
+          next_);
+  for (size_t shard = 0; shard < shards_.size(); ++shard) check_file(shard);
   std::vector<std::string> keep;
   for (const auto& shard : shards_) keep.push_back(shard.file_name);
   if (shards_.size() > 1) {

@@ -34,7 +34,6 @@ class WeightFiles {
 
  private:
   void open(size_t shard, const std::vector<size_t>& tensors);
-  void check_written() const;
   void check_file(size_t shard) const;
   void write_index(uint64_t total_parameters);
   void remove(const std::vector<std::string>& names);

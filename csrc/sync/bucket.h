@@ -1,7 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sync/sync_plan.h"
@@ -35,5 +38,15 @@ std::vector<Bucket> cut_native_buckets(const SyncPlan& plan, uint64_t bucket_byt
 // Whole tensors, together at most `batch_bytes` unless one alone is larger: what a receiver that
 // allocates a request at once can hold. Tensors of no bytes are not sent and have no piece.
 std::vector<Bucket> cut_tensor_batches(const SyncPlan& plan, uint64_t batch_bytes);
+
+// Copies the pieces of `bucket` into `buffer` (uint8, at least bucket.bytes, on any device).
+// `tensors` are those of the plan from `first` on, of any float dtype: what does not have the
+// plan's dtype is converted on the way. std::invalid_argument for a tensor of another shape.
+void pack(const SyncPlan& plan, const Bucket& bucket, size_t first,
+          std::span<const at::Tensor> tensors, const at::Tensor& buffer);
+
+// The other way: from `buffer` into contiguous `tensors` of the plan's dtypes.
+void unpack(const SyncPlan& plan, const Bucket& bucket, size_t first,
+            std::span<const at::Tensor> tensors, const at::Tensor& buffer);
 
 }  // namespace fastsft

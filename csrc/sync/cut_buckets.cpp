@@ -27,15 +27,6 @@ class BucketList {
   std::vector<Bucket> buckets_;
 };
 
-void append_sliced(BucketList& list, size_t tensor, uint64_t bytes, uint64_t bucket_bytes) {
-  for (uint64_t begin = 0; begin < bytes;) {
-    list.begin_bucket();
-    const uint64_t slice = std::min(bucket_bytes, bytes - begin);
-    list.append(tensor, begin, slice);
-    begin += slice;
-  }
-}
-
 }  // namespace
 
 std::vector<Bucket> cut_vllm_chunks(const SyncPlan& plan, uint64_t buffer_bytes) {
@@ -57,7 +48,12 @@ std::vector<Bucket> cut_native_buckets(const SyncPlan& plan, uint64_t bucket_byt
     const uint64_t bytes = plan.sizes()[tensor];
     if (bytes == 0) continue;
     if (bytes > bucket_bytes) {
-      append_sliced(list, tensor, bytes, bucket_bytes);
+      for (uint64_t begin = 0; begin < bytes;) {
+        list.begin_bucket();
+        const uint64_t slice = std::min(bucket_bytes, bytes - begin);
+        list.append(tensor, begin, slice);
+        begin += slice;
+      }
       continue;
     }
     if (list.open().bytes + bytes > bucket_bytes) list.begin_bucket();

@@ -1,12 +1,10 @@
-#include "sync/packing.h"
-
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
-#include "sync/wire_dtype.h"
+#include "sync/bucket.h"
 
 namespace fastsft {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "core/error.h"
 #include "sync/sync_plan.h"
-#include "sync/wire_dtype.h"
 
 namespace fastsft {
 namespace {

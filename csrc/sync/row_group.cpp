@@ -22,20 +22,18 @@ struct Cut {
   int64_t slot() const { return aligned(chunk * row_bytes); }
 };
 
-Cut cut_of(const Shape& shape, int64_t element_bytes, int64_t world_size) {
-  require(!shape.empty(), "weight sync: a tensor without dimensions has no rows");
-  Cut cut{element_bytes, shape[0], (shape[0] + world_size - 1) / world_size};
-  for (size_t i = 1; i < shape.size(); ++i) cut.row_bytes *= shape[i];
-  return cut;
-}
-
 std::vector<Cut> cuts_of(std::span<const at::Tensor> rows, const std::vector<Shape>& shapes,
                          int64_t world_size) {
   require(rows.size() == shapes.size(), "weight sync: ", rows.size(), " tensors, but ",
           shapes.size(), " shapes");
   std::vector<Cut> cuts;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    cuts.push_back(cut_of(shapes[i], static_cast<int64_t>(rows[i].element_size()), world_size));
+    const Shape& shape = shapes[i];
+    require(!shape.empty(), "weight sync: a tensor without dimensions has no rows");
+    const auto element_bytes = static_cast<int64_t>(rows[i].element_size());
+    Cut cut{element_bytes, shape[0], (shape[0] + world_size - 1) / world_size};
+    for (size_t dim = 1; dim < shape.size(); ++dim) cut.row_bytes *= shape[dim];
+    cuts.push_back(cut);
   }
   return cuts;
 }

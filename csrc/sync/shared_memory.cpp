@@ -149,26 +149,16 @@ void SharedMemory::broadcast(std::span<std::byte> bytes, double deadline_s) {
   while (!bytes.empty()) {
     const auto chunk = bytes.first(std::min<uint64_t>(bytes.size(), slot_bytes_));
     if (rank_ == 0) {
-      send(chunk, deadline_s);
+      const uint64_t free_after = chunks_ < kSlots ? 0 : chunks_ + 1 - kSlots;
+      wait_for(*control_, 1, size_, &SharedMember::chunks, free_after, deadline_s);
+      std::memcpy(slot(chunks_), chunk.data(), chunk.size());
     } else {
-      receive(chunk, deadline_s);
+      wait_for(*control_, 0, 1, &SharedMember::chunks, chunks_ + 1, deadline_s);
+      std::memcpy(chunk.data(), slot(chunks_), chunk.size());
     }
-    ++chunks_;
+    control_->members[rank_].chunks.store(++chunks_, std::memory_order_release);
     bytes = bytes.subspan(chunk.size());
   }
-}
-
-void SharedMemory::send(std::span<const std::byte> bytes, double deadline_s) {
-  const uint64_t free_after = chunks_ < kSlots ? 0 : chunks_ + 1 - kSlots;
-  wait_for(*control_, 1, size_, &SharedMember::chunks, free_after, deadline_s);
-  std::memcpy(slot(chunks_), bytes.data(), bytes.size());
-  control_->members[0].chunks.store(chunks_ + 1, std::memory_order_release);
-}
-
-void SharedMemory::receive(std::span<std::byte> bytes, double deadline_s) {
-  wait_for(*control_, 0, 1, &SharedMember::chunks, chunks_ + 1, deadline_s);
-  std::memcpy(bytes.data(), slot(chunks_), bytes.size());
-  control_->members[rank_].chunks.store(chunks_ + 1, std::memory_order_release);
 }
 
 void SharedMemory::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,

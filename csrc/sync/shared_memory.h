@@ -39,8 +39,6 @@ class SharedMemory {
  private:
   void make();
   void map(int descriptor);
-  void send(std::span<const std::byte> bytes, double deadline_s);
-  void receive(std::span<std::byte> bytes, double deadline_s);
   std::byte* slot(uint64_t chunk) const;
   std::byte* message(size_t rank) const;
 

@@ -1,10 +1,9 @@
-#include "sync/wire_dtype.h"
-
 #include <array>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
+#include "sync/sync_plan.h"
 
 namespace fastsft {
 namespace {

@@ -43,13 +43,6 @@ bool SpecialTokens::strips() const {
                      [](const AddedToken& t) { return t.strips_left || t.strips_right; });
 }
 
-const AddedToken* SpecialTokens::match_at(std::string_view text, size_t at) const {
-  for (const AddedToken& token : tokens_) {
-    if (text.compare(at, token.text.size(), token.text) == 0) return &token;
-  }
-  return nullptr;
-}
-
 std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, size_t from) const {
   for (size_t at = from; at < text.size(); ++at) {
     if (only_begin_) {
@@ -58,8 +51,10 @@ std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, s
     } else if (!begins_[static_cast<uint8_t>(text[at])]) {
       continue;
     }
-    if (const AddedToken* token = match_at(text, at))
-      return Match{at, at + token->text.size(), token};
+    for (const AddedToken& token : tokens_) {
+      const size_t size = token.text.size();
+      if (text.compare(at, size, token.text) == 0) return Match{at, at + size, &token};
+    }
   }
   return std::nullopt;
 }

@@ -38,8 +38,6 @@ class SpecialTokens {
   bool strips() const;
 
  private:
-  const AddedToken* match_at(std::string_view text, size_t at) const;
-
   std::vector<AddedToken> tokens_;  // longest first
   std::array<bool, 256> begins_{};
   std::optional<char> only_begin_;

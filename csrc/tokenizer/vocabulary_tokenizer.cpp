@@ -3,11 +3,16 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/files/not_native.h"
-#include "tokenizer/files/post_processor.h"
 #include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {
+
+// The ids that a tokenizer puts around every text.
+struct AddedAround {
+  std::vector<int32_t> before;
+  std::vector<int32_t> after;
+};
 
 constexpr size_t kMaxAddedText = 512;  // a search is as slow as the longest of them
 
@@ -28,23 +33,55 @@ void check_added(const std::map<int32_t, AddedToken>& added) {
   }
 }
 
+void add_template(const Json& section, AddedAround& around) {
+  int num_texts = 0;
+  for (const Json& item : section.at("single")) {
+    if (item.contains("Sequence")) {
+      ++num_texts;
+      continue;
+    }
+    auto& side = num_texts == 0 ? around.before : around.after;
+    const auto token = item.at("SpecialToken").at("id").get<std::string>();
+    for (const Json& id : section.at("special_tokens").at(token).at("ids")) {
+      require(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < INT32_MAX,
+              "tokenizer.json: post_processor: expected the ids of \"", token, "\"");
+      side.push_back(id.get<int32_t>());
+    }
+  }
+  if (num_texts != 1) throw NotNative("a post-processor template without exactly one text");
+}
+
+// What the post_processor of a tokenizer.json adds around a single text: TemplateProcessing,
+// ByteLevel and sequences of these.
+void add_processor(const Json& section, AddedAround& around) {
+  if (section.is_null()) return;
+  const auto type = section.at("type").get<std::string>();
+  if (type == "ByteLevel") return;
+  if (type == "Sequence") {
+    for (const Json& part : section.at("processors")) add_processor(part, around);
+  } else if (type == "TemplateProcessing") {
+    if (!around.before.empty() || !around.after.empty()) {
+      throw NotNative("a post-processor with two templates");
+    }
+    add_template(section, around);
+  } else {
+    throw NotNative("the post-processor \"" + type + "\"");
+  }
+}
+
 }  // namespace
 
 VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
                                          const JsonTokenizerSettings& settings)
     : vocabulary_(json, settings.added), legacy_(settings.legacy) {
   check_added(vocabulary_.added());
-  set_named(settings);
-  set_added_around(json.post_processor, settings);
-}
-
-void VocabularyTokenizer::set_named(const JsonTokenizerSettings& settings) {
   const auto id_of = [&](const std::string& text) {
     const int32_t id = text.empty() ? -1 : find_token(text);
     require(text.empty() || id >= 0, "the special token \"", text, "\" is not in the vocabulary");
     return id;
   };
   named_ = {id_of(settings.bos), id_of(settings.eos), id_of(settings.unk), id_of(settings.pad)};
+  set_added_around(json.post_processor, settings);
 }
 
 // A tokenizer that names no BOS but adds one has that one.
@@ -57,7 +94,13 @@ void VocabularyTokenizer::set_added_around(const Json& post_processor,
     require(!adds_eos_ || named_.eos >= 0, "add_eos_token is set without an eos_token");
     return;
   }
-  const AddedAround around = parse_post_processor(post_processor);
+  AddedAround around;
+  try {
+    add_processor(post_processor, around);
+  } catch (const Json::exception& error) {
+    throw_invalid("tokenizer.json: post_processor: a part is missing or has an unexpected type: ",
+                  error.what());
+  }
   adds_bos_ = !around.before.empty();
   adds_eos_ = !around.after.empty();
   if (adds_bos_ && named_.bos < 0) named_.bos = around.before[0];

@@ -1,25 +1,14 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "tokenizer/added_matcher.h"
+#include "tokenizer/files/json_tokenizer.h"
 #include "tokenizer/files/json_vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fastsft {
-
-// Settings next to tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
-struct JsonTokenizerSettings {
-  std::vector<GivenToken> added;
-  // Texts of the named tokens; "" for none. They must be tokens.
-  std::string bos, eos, unk, pad;
-  std::optional<bool> add_prefix_space;  // instead of a ByteLevel pre-tokenizer's
-  // What goes around a text, instead of what the post-processor says: bos and eos, or nothing.
-  std::optional<bool> adds_bos, adds_eos;
-  bool legacy = true;
-};
 
 // What all tokenizers of a tokenizer.json have in common: the vocabulary, added and named tokens,
 // and what is put around a text.
@@ -53,7 +42,6 @@ class VocabularyTokenizer : public Tokenizer {
                              const EncodePart& encode_part);
 
  private:
-  void set_named(const JsonTokenizerSettings& settings);
   void set_added_around(const Json& post_processor, const JsonTokenizerSettings& settings);
 
   JsonVocabulary vocabulary_;

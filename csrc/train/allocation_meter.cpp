@@ -1,4 +1,4 @@
-#include "train/allocation_meter.h"
+#include "train/memory.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

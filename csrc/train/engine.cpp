@@ -13,15 +13,11 @@
 #include "core/error.h"
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
-#include "data/batch_layout.h"
-#include "ops/clip_control/clip_control.h"
-#include "optim/tensor_norms.h"
-#include "train/native_model.h"
+#include "model/causal_lm.h"
+#include "ops/gradient/gradient.h"
 
 namespace fastsft {
 namespace {
-
-constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<at::Device> other_than_cpu(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
@@ -36,7 +32,11 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(model ? std::move(model) : native_model(config_json, options)),
+      model_(model ? std::move(model)
+                   : std::make_unique<CausalLM>(parse_model_config(config_json), options.adapters,
+                                                options.state.compute_dtype, options.device,
+                                                parse_recompute(options.recompute),
+                                                options.max_positions)),
       control_(
           at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -77,23 +77,6 @@ void Engine::check_usable() const {
   if (!broken_) return;
   throw_runtime(
       "an earlier step of this engine failed half way; start again from the last checkpoint");
-}
-
-void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothing,
-                        const at::Tensor& loss) {
-  const std::vector<Batch> uploaded = upload_.begin(batches);
-  for (size_t i = 0; i < uploaded.size(); ++i) {
-    upload_.await(i);
-    strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
-    model_->use_embedding_noise(noise_.of_micro_batch(i));
-    // A resumed run has the seed of each step; the steps begun lack those that were skipped.
-    const int64_t step = dropout_seed_.value_or(begun_steps_);
-    model_->use_draws({draw_seed_, step, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
-    model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
-    if (options_.blocking) await_device("micro-batch");
-  }
-  upload_.finish();
-  strategy_->gradients().finish();
 }
 
 template <typename Work>
@@ -145,20 +128,6 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
   });
 }
 
-void Engine::accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
-                              const at::Tensor& totals) {
-  const auto digest_of_one = [&] {
-    GradientDigest digest(strategy_->gradients());
-    accumulate(batches, label_smoothing, totals.narrow(0, 0, 1));
-    return digest.value(totals, units().size());
-  };
-  replay_digests_.first = digest_of_one();
-  strategy_->gradients().clear();
-  totals.zero_();
-  replay_digests_.second = digest_of_one();
-  if (replay_digests_.first != replay_digests_.second) totals.fill_(kNotANumber);
-}
-
 void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
   if (strategy_->replicated() && communicator().world_size() > 1) {
@@ -170,12 +139,9 @@ void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   } else {
     communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
   }
-  if (std::isfinite(loss_limit)) norm.masked_fill_(at::gt(loss, loss_limit), kNotANumber);
-}
-
-void Engine::unscale(double loss_scale, const at::Tensor& totals) {
-  totals.narrow(0, 0, 1).div_(loss_scale);
-  totals.narrow(0, 1, 1).div_(loss_scale * loss_scale);
+  if (std::isfinite(loss_limit)) {
+    norm.masked_fill_(at::gt(loss, loss_limit), std::numeric_limits<double>::quiet_NaN());
+  }
 }
 
 void Engine::update(const StepOptions& options, const at::Tensor& totals) {
@@ -188,7 +154,10 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   } else if (strategy_->copy() == 0) {
     add_local_norm_squared(*strategy_, norm);
   }
-  if (options.loss_scale != 1) unscale(options.loss_scale, totals);
+  if (options.loss_scale != 1) {
+    totals.narrow(0, 0, 1).div_(options.loss_scale);
+    norm.div_(options.loss_scale * options.loss_scale);
+  }
   agree_on_totals(options.loss_limit, totals);
   clip_control(control_, options.max_grad_norm);
   if (options.loss_scale != 1) {
@@ -314,12 +283,6 @@ int64_t Engine::step_count() const {
 void Engine::set_step_count(int64_t count) {
   control_.narrow(0, kControlStep, 1).fill_(static_cast<double>(count));
   begun_steps_ = count;
-}
-
-int64_t Engine::num_parameters() const { return model_->num_parameters(); }
-
-int64_t Engine::num_non_embedding_parameters() const {
-  return num_parameters() - model_->embedding_parameters();
 }
 
 std::map<std::string, int64_t> Engine::memory() const {

@@ -150,9 +150,11 @@ class Engine {
   // which waits for the device.
   void start_trace(size_t capacity);
   std::vector<trace::RecordedSpan> stop_trace();
-  int64_t num_parameters() const;
+  int64_t num_parameters() const { return model_->num_parameters(); }
   int64_t num_trained_parameters() const { return model_->num_trained_parameters(); }
-  int64_t num_non_embedding_parameters() const;
+  int64_t num_non_embedding_parameters() const {
+    return num_parameters() - model_->embedding_parameters();
+  }
   // Bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers (whole
   // units), activations, and the uploaded batches.
   std::map<std::string, int64_t> memory() const;
@@ -168,8 +170,6 @@ class Engine {
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
   void update(const StepOptions& options, const at::Tensor& totals);
-  // Takes the scale off this rank's loss and squared norm.
-  static void unscale(double loss_scale, const at::Tensor& totals);
   // Sums loss and squared norm over the ranks, and makes them say so when the step is a bad one.
   void agree_on_totals(double loss_limit, const at::Tensor& totals);
   // `accumulate`, twice. NaN in `totals` when the two differ.
@@ -196,7 +196,7 @@ class Engine {
   EmbeddingNoise noise_;                 // of the current step
   int64_t draw_seed_ = 0;                // likewise
   std::optional<int64_t> dropout_seed_;  // of the current computation
-  at::Tensor control_;                   // ops/clip_control/control_slots.h
+  at::Tensor control_;                   // ops/gradient/control_slots.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device

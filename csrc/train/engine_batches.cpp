@@ -1,4 +1,4 @@
-// The rows of a step as batches of the model.
+// The rows of a step as batches of the model, and the gradients that they add.
 
 #include "train/engine.h"
 
@@ -20,6 +20,39 @@ HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_
       ...) {  // the other ranks have begun: whatever this one called next would meet their step
     broken_ = communicator().world_size() > 1;
     throw;
+  }
+}
+
+void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothing,
+                        const at::Tensor& loss) {
+  const std::vector<Batch> uploaded = upload_.begin(batches);
+  for (size_t i = 0; i < uploaded.size(); ++i) {
+    upload_.await(i);
+    strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
+    model_->use_embedding_noise(noise_.of_micro_batch(i));
+    // A resumed run has the seed of each step; the steps begun lack those that were skipped.
+    const int64_t step = dropout_seed_.value_or(begun_steps_);
+    model_->use_draws({draw_seed_, step, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
+    model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
+    if (options_.blocking) await_device("micro-batch");
+  }
+  upload_.finish();
+  strategy_->gradients().finish();
+}
+
+void Engine::accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
+                              const at::Tensor& totals) {
+  const auto digest_of_one = [&] {
+    GradientDigest digest(strategy_->gradients());
+    accumulate(batches, label_smoothing, totals.narrow(0, 0, 1));
+    return digest.value(totals, units().size());
+  };
+  replay_digests_.first = digest_of_one();
+  strategy_->gradients().clear();
+  totals.zero_();
+  replay_digests_.second = digest_of_one();
+  if (replay_digests_.first != replay_digests_.second) {
+    totals.fill_(std::numeric_limits<double>::quiet_NaN());
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "checkpoint/local_range.h"
 #include "core/error.h"
-#include "shard/master_weights.h"
+#include "shard/unit_state.h"
 #include "train/engine.h"
 
 namespace fastsft {

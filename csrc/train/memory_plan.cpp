@@ -1,14 +1,14 @@
-#include "train/memory_plan.h"
+#include "train/memory.h"
 
 #include <ATen/Context.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/batch_layout.h"
+#include "data/batch_upload.h"
 #include "model/buffer_table.h"
 #include "model/layout.h"
-#include "ops/clip_control/control_slots.h"
+#include "ops/gradient/control_slots.h"
 #include "optim/optimizer.h"
 #include "shard/strategy.h"
 
@@ -23,9 +23,6 @@ int64_t batch_bytes(const PlanRequest& r) {
 // The control block of the device, and as much for each result on its way.
 constexpr int64_t kControlBytes = kControlSize * static_cast<int64_t>(sizeof(double));
 constexpr int64_t kResults = 2;
-
-// cos and sin of the longest conversation.
-int64_t rope_bytes(const ModelConfig& c, int64_t longest) { return 4 * longest * c.head_dim; }
 
 struct UnitsInPlan {
   const std::vector<ParamUnit>& units;
@@ -95,7 +92,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                    {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
                    {"logits", buffers.nbytes(Buffer::kLogits)},
                    {"products and sums", buffers.nbytes(Buffer::kScratch)},
-                   {"angles", rope_bytes(config, r.micro_batch.longest)}});
+                   // cos and sin of the longest conversation
+                   {"angles", 4 * r.micro_batch.longest * config.head_dim}});
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
                           : plan_flash_attention(config, dtype, r.micro_batch,
                                                  at::globalContext().deterministicAlgorithms());

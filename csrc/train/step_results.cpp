@@ -4,18 +4,9 @@
 
 #include <cmath>
 
-#include "ops/clip_control/control_slots.h"
+#include "ops/gradient/control_slots.h"
 
 namespace fastsft {
-namespace {
-
-StepResult result_of(const double* control) {
-  return {.loss = control[kControlLoss],
-          .grad_norm = std::sqrt(control[kControlNormSquared]),
-          .finite = std::isfinite(control[kControlGradScale])};
-}
-
-}  // namespace
 
 StepResults::StepResults(at::Device device, size_t behind) : device_(device), behind_(behind) {
   for (size_t i = 0; i <= behind; ++i) unused_.push_back(new_copy());
@@ -26,15 +17,10 @@ StepResults::Copy StepResults::new_copy() const {
   return {at::empty({kControlSize}, options), DeviceEvent(device_)};
 }
 
-StepResults::Copy StepResults::unused_copy() {
-  if (unused_.empty()) return new_copy();
+void StepResults::push(const at::Tensor& control) {
+  if (unused_.empty()) unused_.push_back(new_copy());
   Copy copy = std::move(unused_.back());
   unused_.pop_back();
-  return copy;
-}
-
-void StepResults::push(const at::Tensor& control) {
-  Copy copy = unused_copy();
   copy.values.copy_(control, /*non_blocking=*/true);
   copy.arrived.record();
   under_way_.push_back(std::move(copy));
@@ -46,7 +32,10 @@ std::vector<StepResult> StepResults::take(bool all) {
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
     copy.arrived.synchronize("result");
-    results.push_back(result_of(copy.values.data_ptr<double>()));
+    const double* control = copy.values.data_ptr<double>();
+    results.push_back({.loss = control[kControlLoss],
+                       .grad_norm = std::sqrt(control[kControlNormSquared]),
+                       .finite = std::isfinite(control[kControlGradScale])});
     unused_.push_back(std::move(copy));
   }
   return results;

@@ -15,7 +15,7 @@ struct StepResult {
   bool finite = true;    // false: nothing was updated
 };
 
-// What steps came to, on its way from the device's control block (ops/clip_control/control_slots.h)
+// What steps came to, on its way from the device's control block (ops/gradient/control_slots.h)
 // to the host. The host asks for a step while the next one is running already, and so never leaves
 // the device without work.
 class StepResults {
@@ -35,7 +35,6 @@ class StepResults {
     DeviceEvent arrived;
   };
   Copy new_copy() const;
-  Copy unused_copy();
 
   at::Device device_;
   size_t behind_;

@@ -855,16 +855,6 @@ class LabelOptions:
     @property
     def stop_token(self) -> str: ...
 
-class Labeller:
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        options: LabelOptions,
-        render: collections.abc.Callable[..., typing.Any] | None = None,
-    ) -> None: ...
-    @property
-    def options(self) -> LabelOptions: ...
-
 class Finding:
     @property
     def action(self) -> str: ...
@@ -894,6 +884,16 @@ class Explanation:
     def text_bytes(self) -> bytes: ...
     @property
     def tokens(self) -> list[tuple[int, int, int, bool]]: ...
+
+class Labeller:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        options: LabelOptions,
+        render: collections.abc.Callable[..., typing.Any] | None = None,
+    ) -> None: ...
+    @property
+    def options(self) -> LabelOptions: ...
 
 class StateOptions:
     """
@@ -948,9 +948,24 @@ class StateOptions:
         of the accumulated gradient
         """
     @property
+    def grad_itemsize(self) -> int:
+        """
+        Bytes of an element of the accumulated gradient.
+        """
+    @property
+    def itemsize(self) -> int:
+        """
+        Bytes of a parameter that is computed with.
+        """
+    @property
     def master_dtype(self) -> str:
         """
         of the masters of bfloat16 or float16
+        """
+    @property
+    def master_itemsize(self) -> int:
+        """
+        Bytes of a master, or of its lower half; 0 where the master itself is computed with.
         """
     @property
     def offload(self) -> bool:

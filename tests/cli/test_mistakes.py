@@ -70,6 +70,7 @@ HOPELESS = {
     "long": [{"conversations": human_gpt("word " * 500, "Short.")}] * 3,
     "chosen": [{"chosen": "a", "rejected": "b"}] * 3,
     "half": [{"instruction": "a", "target": "b"}] * 3,
+    "inside": {"data": [{"conversations": [{"from": "human", "value": "a"}]}] * 3},
     "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
 }
 # Flags that are added to a command of training which would run, and a part of its last line.
@@ -102,6 +103,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "prompts longer than a row": ({"data_path": "long.json"}, 1, "within --model_max_length: raise it"),
     "preference data": ({"data_path": "chosen.json"}, 1, "its fields are chosen, rejected"),
     "a field of another name": ({"data_path": "half.json"}, 1, "its fields are instruction, target"),
+    "records in a field": ({"data_path": "inside.json"}, 1, "are in data, write that list alone"),
     "tools for FastChat's labels": ({"data_path": "tool.json"}, 1, "--template model reads them"),
     "data that is no JSON": ({"data_path": "model/tokenizer.model"}, 1, "tokenizer.model"),
     "empty data": ({"data_path": "none.json"}, 1, "none.json"),

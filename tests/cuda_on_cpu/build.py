@@ -115,7 +115,7 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
             yield Unit(
                 name, with_headers(translate(source, name)), (*COMMON, *KERNELS[kind], *include), inputs
             )
-    for name in ("ops/cuda/row_plan.cpp", "ops/linear_cross_entropy/logits_plan.cpp"):
+    for name in ("ops/cuda/access.cpp", "ops/linear_cross_entropy/logit_chunks.cpp"):
         yield Unit(name, text[name], (*COMMON, *torch_flags(), *KERNELS[kind], *include), inputs)
     for path in sorted((HERE / "fibers").glob("*.cpp")):
         yield Unit(path.name, path.read_text(), (*COMMON, *FIBERS[kind], *include), inputs)
@@ -152,9 +152,8 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
     schemas = [name.replace("_cuda.cpp", ".cpp") for name in launching]
     others = [
         "ops/gemm/gemm.cpp",
-        "ops/check.cpp",
+        "ops/schema.cpp",
         "ops/dynamic_levels.cpp",
-        "ops/master/master.cpp",
         "ops/linear_cross_entropy/logits_workspace.cpp",
     ]
     core = ["core/trace.cpp"]

@@ -10,9 +10,9 @@
 
 #include "chat/dialogue_builder.h"
 #include "chat/record_parser.h"
-#include "chat/span_labels.h"
 #include "chat/template.h"
 #include "chat/transcript.h"
+#include "chat/transcript_labels.h"
 #include "core/utf8.h"
 
 namespace {

@@ -17,7 +17,7 @@ OPTIONS = {"learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "wei
 def control_of(
     loss: float = 0.0, norm_squared: float = 0.0, scale: float = 0.0, step: int = 0
 ) -> torch.Tensor:
-    """The control block of ops/clip_control/control_slots.h."""
+    """The control block of ops/gradient/control_slots.h."""
     return torch.tensor([loss, norm_squared, scale, step], dtype=torch.float64)
 
 

@@ -7,7 +7,9 @@ from typing import Any
 from fastsft import _C
 
 STATE_OPTIONS = frozenset(
-    name for name, value in vars(_C.StateOptions).items() if isinstance(value, property)
+    name
+    for name, value in vars(_C.StateOptions).items()
+    if isinstance(value, property) and not name.endswith("itemsize")
 )
 
 

@@ -10,7 +10,7 @@ namespace fastsft {
 // first moment, in float32, in four ops, so that ranks which hold parts of one tensor can add up
 // between them. A tensor is matrices [rows, columns] one after the other; of a vector, `columns`
 // elements, rows is 1 and what belongs to rows is absent. With g = grad * grad_scale and t = step
-// of `control` (ops/clip_control/control_slots.h):
+// of `control` (ops/gradient/control_slots.h):
 //   sums:    row_sums_i += sum over j of (g_ij^2 + 1e-30), column_sums_j likewise over i
 //   moments: beta = 1 - t^-0.8
 //            row_i = beta row_i + (1 - beta) row_sums_i / columns, column_j likewise with rows

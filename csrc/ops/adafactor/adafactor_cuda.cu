@@ -1,11 +1,10 @@
 #include <algorithm>
 
 #include "ops/adafactor/adafactor_launch.h"
-#include "ops/adafactor/row_pieces.h"
-#include "ops/clip_control/control_slots.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/gradient/control_slots.h"
 #include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
@@ -17,7 +16,7 @@ constexpr int kWideThreads = 1024;
 constexpr int64_t kMaxBlocks = 4096;
 constexpr float kEps = 1e-30f;
 
-// RowPieces of the device; the host's functions are not there.
+// The rows of a part, on the device.
 struct Rows {
   int64_t first, count, columns;
   __device__ int64_t begin_row() const { return first / columns; }
@@ -177,13 +176,11 @@ __global__ void __launch_bounds__(kThreads)
 
 Rows rows_of(const AdafactorPart& part) { return {part.first, part.count, part.columns}; }
 
-int64_t count_rows(const AdafactorPart& part) {
-  const RowPieces pieces{part.first, part.count, part.columns};
-  return pieces.end_row() - pieces.begin_row();
-}
-
+// A warp a row of a part that has elements.
 unsigned blocks_of(const AdafactorPart& part) {
-  return static_cast<unsigned>(std::min(kMaxBlocks, (count_rows(part) + kWarps - 1) / kWarps));
+  const int64_t end = (part.first + part.count - 1) / part.columns + 1;
+  const int64_t rows = end - part.first / part.columns;
+  return static_cast<unsigned>(std::min(kMaxBlocks, (rows + kWarps - 1) / kWarps));
 }
 
 template <typename Grad>
@@ -206,17 +203,6 @@ void launch_sums(const AdafactorPart& part, float* row_sums, float* column_sums,
     launch_column_sums(parts, chunks, part.columns, 1.0f, column_sums + matrix * part.columns,
                        stream);
   }
-}
-
-template <typename Master>
-void launch_update(const AdafactorUpdateArgs& args, const Rows& rows, const Factors& factors,
-                   cudaStream_t stream) {
-  if (args.part.dtype == Dtype::kFloat)
-    update_kernel<Master, float>
-        <<<blocks_of(args.part), kThreads, 0, stream>>>(args, rows, factors);
-  else
-    update_kernel<Master, bfloat16>
-        <<<blocks_of(args.part), kThreads, 0, stream>>>(args, rows, factors);
 }
 
 }  // namespace
@@ -251,8 +237,14 @@ void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
 void launch_adafactor_update(const AdafactorUpdateArgs& args, cudaStream_t stream) {
   if (args.part.count == 0) return;
   const Factors factors{args.row_factors, args.column_factors, args.part.rows, args.part.columns};
+  const Rows rows = rows_of(args.part);
+  const unsigned blocks = blocks_of(args.part);
   with_master_value(args.master, [&](auto value) {
-    launch_update<decltype(value)>(args, rows_of(args.part), factors, stream);
+    using Master = decltype(value);
+    if (args.part.dtype == Dtype::kFloat)
+      update_kernel<Master, float><<<blocks, kThreads, 0, stream>>>(args, rows, factors);
+    else
+      update_kernel<Master, bfloat16><<<blocks, kThreads, 0, stream>>>(args, rows, factors);
   });
 }
 

@@ -13,7 +13,7 @@ namespace fastsft {
 //   m = m + (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
 //   p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //   grad float32 or bfloat16, exp_avg and exp_avg_sq both float32 or both bfloat16, same size.
-//   grad_scale and t = step are read from `control` (ops/clip_control/control_slots.h), t from 1.
+//   grad_scale and t = step are read from `control` (ops/gradient/control_slots.h), t from 1.
 // When grad_scale is not finite nothing is written: a bad step changes nothing.
 //
 // `param` and `compute_copy`: ops/master/master.h.

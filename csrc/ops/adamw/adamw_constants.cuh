@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/clip_control/control_slots.h"
+#include "ops/gradient/control_slots.h"
 
 namespace fastsft::cuda {
 

@@ -6,12 +6,47 @@
 #include <array>
 #include <cmath>
 
-#include "ops/adamw/stochastic_rounding.h"
-#include "ops/clip_control/control_slots.h"
-#include "ops/cpu/convert.h"
+#include "ops/adamw/philox.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
+#include "ops/gradient/control_slots.h"
 #include "ops/master/master_piece.h"
+
+namespace fastsft::cpu {
+namespace {
+
+// A random word for each of elements [first, first + count) of a step (rule: ops/adamw/adamw.h).
+// `words` has room for count + 6; returns where the first element's word is.
+FASTSFT_CLONES const uint32_t* element_words(int64_t seed, int64_t step, int64_t first,
+                                             int64_t count, uint32_t* words) {
+  const int64_t begin = first / 4, end = (first + count + 3) / 4;
+#pragma omp simd
+  for (int64_t block = begin; block < end; ++block) {
+    uint32_t values[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                          static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};
+    philox(values, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+    for (int word = 0; word < 4; ++word) words[4 * (block - begin) + word] = values[word];
+  }
+  return words + first % 4;
+}
+
+// To one of the two bfloat16 neighbours, with a probability that makes the mean exact; NaN stays
+// NaN. The 16 random bits of an element begin at bit `shift` of its word.
+FASTSFT_CLONES void round_stochastically(const float* from, const uint32_t* words, int shift,
+                                         bfloat16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &from[i], sizeof bits);
+    const uint32_t rounded = (bits + ((words[i] >> shift) & 0xFFFFu)) >> 16;
+    const uint32_t quiet = (bits >> 16) | 0x40u;
+    to[i].x = static_cast<uint16_t>(from[i] == from[i] ? rounded : quiet);
+  }
+}
+
+}  // namespace
+}  // namespace fastsft::cpu
 
 namespace fastsft {
 namespace {
@@ -62,7 +97,12 @@ class Piece {
     float* exp_avg_sq = wide(tensors_.exp_avg_sq, exp_avg_sq_);
     cpu::adamw_range(param, wide(tensors_.grad, grad_), exp_avg, exp_avg_sq, size_, constants);
     master.write();
-    if (tensors_.exp_avg.scalar_type() != at::kFloat) round_moments(rounding);
+    if (tensors_.exp_avg.scalar_type() == at::kFloat) return;
+    std::array<uint32_t, kSize + 6> room;
+    const uint32_t* words = cpu::element_words(rounding.seed, rounding.step,
+                                               rounding.first + begin_, size_, room.data());
+    cpu::round_stochastically(exp_avg, words, 0, part<bfloat16>(tensors_.exp_avg), size_);
+    cpu::round_stochastically(exp_avg_sq, words, 16, part<bfloat16>(tensors_.exp_avg_sq), size_);
   }
 
  private:
@@ -74,15 +114,6 @@ class Piece {
     if (tensor.scalar_type() == at::kFloat) return part<float>(tensor);
     cpu::widen_range(part<bfloat16>(tensor), room.data(), size_);
     return room.data();
-  }
-
-  void round_moments(const Rounding& rounding) {
-    std::array<uint32_t, kSize + 6> room;
-    const uint32_t* words = cpu::element_words(rounding.seed, rounding.step,
-                                               rounding.first + begin_, size_, room.data());
-    cpu::round_stochastically(exp_avg_.data(), words, 0, part<bfloat16>(tensors_.exp_avg), size_);
-    cpu::round_stochastically(exp_avg_sq_.data(), words, 16, part<bfloat16>(tensors_.exp_avg_sq),
-                              size_);
   }
 
   const Tensors& tensors_;

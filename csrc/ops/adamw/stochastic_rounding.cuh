@@ -40,7 +40,7 @@ __device__ inline void element_words(uint64_t seed, uint64_t step, uint64_t firs
   }
 }
 
-// By the lower 16 bits of `word`; as in ops/adamw/stochastic_rounding.h.
+// By the lower 16 bits of `word`; as in ops/adamw/adamw_cpu.cpp.
 __device__ inline bfloat16 rounded_stochastically(float value, uint32_t word) {
   const unsigned bits = __float_as_uint(value);
   const unsigned rounded = (bits + (word & 0xFFFFu)) >> 16, quiet = (bits >> 16) | 0x40u;

@@ -8,11 +8,9 @@
 
 #include <limits>
 
-#include "ops/check.h"
-#include "ops/clip_control/clip_control.h"
-#include "ops/dispatch.h"
 #include "ops/dynamic_levels.h"
-#include "ops/master/master.h"
+#include "ops/gradient/gradient.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 namespace {

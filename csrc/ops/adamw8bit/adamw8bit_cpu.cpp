@@ -6,10 +6,10 @@
 #include <array>
 #include <cmath>
 
-#include "ops/clip_control/control_slots.h"
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd.h"
+#include "ops/gradient/control_slots.h"
 #include "ops/master/master_piece.h"
 
 namespace fastsft {

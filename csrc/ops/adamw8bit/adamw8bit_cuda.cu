@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "ops/adamw8bit/adamw8bit_launch.h"
-#include "ops/clip_control/control_slots.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/gradient/control_slots.h"
 #include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "ops/cuda/dtype.h"
-#include "ops/master/master_launch.h"
+#include "ops/cuda/access.h"
+#include "ops/master/master.h"
 
 namespace fastsft::cuda {
 

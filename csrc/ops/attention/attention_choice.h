@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ops/cuda/dtype.h"
+#include "ops/cuda/access.h"
 
 namespace fastsft::cuda {
 

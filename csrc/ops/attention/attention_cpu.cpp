@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ops/attention/attention_tiles.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 
 namespace fastsft {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cpu/convert.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/softmax_rows.h"
 #include "ops/cpu/tile_gemm.h"
 
@@ -182,8 +182,8 @@ void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queri
           dot_row(s.grad_rows.data() + i * width, s.out_rows.data() + i * width, width);
       const float scale = capped_scale(p + begin, end - begin, rule, s.slopes.data());
       probabilities_row(p + begin, end - begin, scale, lse[first + i]);
-      softmax_backward_row(p + begin, grad + begin, end - begin, dot, rule.scale);
-      if (rule.softcap > 0) multiply_row(grad + begin, s.slopes.data(), end - begin);
+      softmax_backward_row(p + begin, grad + begin, end - begin, dot, rule.scale,
+                           rule.softcap > 0 ? s.slopes.data() : nullptr);
       clear_hidden(block, begin, end, p);
       clear_hidden(block, begin, end, grad);
     }

@@ -2,10 +2,8 @@
 
 #include <torch/library.h>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/row_parts.h"
 
 namespace fastsft::cpu {
 namespace {
@@ -56,31 +54,24 @@ FASTSFT_CLONES void sum_rows(const float16* grad, float* sums, int64_t rows, int
 namespace fastsft {
 namespace {
 
-template <typename T>
-void run_bias_add(const at::Tensor& x, const at::Tensor& bias) {
-  const int64_t width = x.size(1);
-  at::parallel_for(0, x.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
-    cpu::add_bias_rows(x.data_ptr<T>() + begin * width, bias.data_ptr<T>(), end - begin, width);
-  });
-}
-
-template <typename T>
-void run_bias_backward(const at::Tensor& grad, const at::Tensor& grad_bias, float beta) {
-  const int64_t width = grad.size(1);
-  cpu::sum_row_parts(grad.size(0), grad_bias, beta, [&](int64_t begin, int64_t end, float* part) {
-    cpu::sum_rows(grad.data_ptr<T>() + begin * width, part, end - begin, width);
-  });
-}
-
 void add_bias_cpu(const at::Tensor& x, const at::Tensor& bias) {
   check_add_bias(x, bias);
-  cpu::dispatch(x.scalar_type(), [&]<typename T>() { run_bias_add<T>(x, bias); });
+  const int64_t width = x.size(1);
+  cpu::dispatch(x.scalar_type(), [&]<typename T>() {
+    at::parallel_for(0, x.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
+      cpu::add_bias_rows(x.data_ptr<T>() + begin * width, bias.data_ptr<T>(), end - begin, width);
+    });
+  });
 }
 
 void bias_backward_cpu(const at::Tensor& grad, const at::Tensor& grad_bias, double beta) {
   check_bias_backward(grad, grad_bias, beta);
+  const int64_t rows = grad.size(0), width = grad.size(1);
   cpu::dispatch(grad.scalar_type(), [&]<typename T>() {
-    run_bias_backward<T>(grad, grad_bias, static_cast<float>(beta));
+    cpu::sum_row_parts(
+        rows, grad_bias, static_cast<float>(beta), [&](int64_t begin, int64_t end, float* part) {
+          cpu::sum_rows(grad.data_ptr<T>() + begin * width, part, end - begin, width);
+        });
   });
 }
 

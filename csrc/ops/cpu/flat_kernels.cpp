@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/cpu/convert.h"
+#include "ops/cpu/elements.h"
 
 namespace fastsft::cpu {
 

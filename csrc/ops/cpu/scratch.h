@@ -5,7 +5,8 @@
 namespace fastsft::cpu {
 
 // float32 memory that one op of this thread uses while it runs: what was lent, where that is
-// enough, else its own. Ops that hold some call no other op that does.
+// enough, else its own. Ops that hold some call no other op that does. A copy takes from the same
+// memory, from the same place on.
 class Scratch {
  public:
   explicit Scratch(int64_t numel);
@@ -14,9 +15,6 @@ class Scratch {
   at::Tensor take(at::IntArrayRef sizes);
   // `from` in float32, its rows or columns as close to each other as they are there.
   at::Tensor widened(const at::Tensor& from);
-  // Gives back what was taken since `used` was `mark`.
-  int64_t used() const { return used_; }
-  void rewind(int64_t mark) { used_ = mark; }
 
  private:
   at::Tensor floats_;

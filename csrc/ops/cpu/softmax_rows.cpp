@@ -44,13 +44,6 @@ FASTSFT_INLINE void cap(float* row, int64_t count, float scale, float bound) {
   for (int64_t i = 0; i < count; ++i) row[i] = bound * tanh_approx(inner * row[i]);
 }
 
-FASTSFT_INLINE float sum_of_exponentials(const float* row, int64_t count, float shift) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += exp_approx(row[i] - shift);
-  return sum;
-}
-
 }  // namespace
 
 FASTSFT_CLONES double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
@@ -75,7 +68,9 @@ FASTSFT_CLONES double capped_cross_entropy_row(float* logits, int64_t vocab, int
   cap(logits, vocab, 1.0f, softcap);
   const float highest = maximum(logits, vocab), at_target = logits[target];
   const float mean = plain_sum(logits, vocab) / static_cast<float>(vocab);
-  const float sum = sum_of_exponentials(logits, vocab, highest);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < vocab; ++i) sum += exp_approx(logits[i] - highest);
   const double log_sum = static_cast<double>(highest) + std::log(static_cast<double>(sum));
   const double loss = (1.0 - smoothing) * (log_sum - at_target) + smoothing * (log_sum - mean);
   if (gradient) {
@@ -104,11 +99,6 @@ FASTSFT_CLONES void cap_row(float* row, int64_t count, float scale, float bound,
   }
 }
 
-FASTSFT_CLONES void multiply_row(float* row, const float* by, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) row[i] *= by[i];
-}
-
 FASTSFT_CLONES float softmax_row(float* row, int64_t count, float scale) {
   const float highest = maximum(row, count) * scale;
   const float sum = exponentials(row, count, scale, highest);
@@ -121,9 +111,12 @@ FASTSFT_CLONES void probabilities_row(float* row, int64_t count, float scale, fl
 }
 
 FASTSFT_CLONES void softmax_backward_row(const float* p, float* grad_p, int64_t count, float dot,
-                                         float scale) {
+                                         float scale, const float* slopes) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) grad_p[i] = p[i] * (grad_p[i] - dot) * scale;
+  if (slopes == nullptr) return;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) grad_p[i] *= slopes[i];
 }
 
 FASTSFT_CLONES float dot_row(const float* a, const float* b, int64_t count) {

@@ -15,15 +15,14 @@ double capped_cross_entropy_row(float* logits, int64_t vocab, int64_t target, fl
 
 // row = cap * tanh(scale * row / cap). `slopes` gets d row / d (scale * row), or is null.
 void cap_row(float* row, int64_t count, float scale, float cap, float* slopes);
-// row *= by
-void multiply_row(float* row, const float* by, int64_t count);
 
 // Softmax of scale * row[0, count) in place; returns log(sum(exp(scale * row))).
 float softmax_row(float* row, int64_t count, float scale);
 // row = exp(scale * row - log_sum): the probabilities again.
 void probabilities_row(float* row, int64_t count, float scale, float log_sum);
-// grad_scores = p * (grad_p - dot) * scale, written over grad_p.
-void softmax_backward_row(const float* p, float* grad_p, int64_t count, float dot, float scale);
+// grad_scores = p * (grad_p - dot) * scale, times `slopes` unless null, written over grad_p.
+void softmax_backward_row(const float* p, float* grad_p, int64_t count, float dot, float scale,
+                          const float* slopes);
 float dot_row(const float* a, const float* b, int64_t count);
 
 }  // namespace fastsft::cpu

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/row_plan.h"
+#include "ops/cuda/access.h"
 
 namespace fastsft::cuda {
 
@@ -16,8 +16,8 @@ MasterArgs master_of(const at::Tensor& param, const std::optional<at::Tensor>& c
 uint64_t alignment_of(const at::Tensor& tensor) {
   const auto address = reinterpret_cast<uint64_t>(tensor.data_ptr());
   const int64_t stride = tensor.dim() == 2 && tensor.size(0) > 1 ? tensor.stride(0) : 0;
-  const uint64_t values[] = {address, static_cast<uint64_t>(stride) * tensor.element_size()};
-  return common_alignment(values, 2);
+  const uint64_t bits = 256 | address | static_cast<uint64_t>(stride) * tensor.element_size();
+  return bits & (~bits + 1);  // the lowest one
 }
 
 int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors) {

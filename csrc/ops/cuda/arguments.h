@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <optional>
 
-#include "ops/cuda/dtype.h"
-#include "ops/master/master_launch.h"
+#include "ops/cuda/access.h"
+#include "ops/master/master.h"
 
 namespace fastsft::cuda {
 

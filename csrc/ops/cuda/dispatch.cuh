@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/cuda/dtype.h"
+#include "ops/cuda/access.h"
 #include "ops/cuda/pack.cuh"
 
 namespace fastsft::cuda {

@@ -2,8 +2,7 @@
 
 #include <torch/library.h>
 
-#include "ops/check.h"
-#include "ops/dispatch.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 namespace {

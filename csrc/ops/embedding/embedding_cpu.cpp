@@ -4,8 +4,7 @@
 
 #include <cstring>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastsft {

@@ -17,6 +17,8 @@ void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result,
 namespace fastsft::cpu {
 namespace {
 
+constexpr int64_t kBlockElements = int64_t{4} << 20;  // widened at a time: 16 MiB
+
 // torch refuses this path on x86 processors without AVX-512, for float32 too: asked by trying.
 bool accepts(at::ScalarType dtype) {
   const at::Tensor one = at::ones({1, 1}, at::TensorOptions().dtype(dtype));
@@ -26,11 +28,6 @@ bool accepts(at::ScalarType dtype) {
   } catch (const c10::Error&) {
     return false;
   }
-}
-
-bool onednn_takes_float() {
-  static const bool takes = accepts(at::kFloat);
-  return takes && at::globalContext().userEnabledMkldnn();
 }
 
 // Neither whole rows of a matrix nor, transposed, whole columns.
@@ -48,29 +45,26 @@ bool is_skinny(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) 
   return narrow <= kFewInStrips && (is_strip(a) || is_strip(b) || is_strip(out));
 }
 
-// Nothing to multiply: out = beta * out. Returns whether that was so.
-bool without_product(const at::Tensor& a, const at::Tensor& out, float beta) {
-  if (out.numel() == 0) return true;
-  if (a.size(1) != 0) return false;
-  if (beta == 0)
-    out.zero_();
-  else if (beta != 1)
-    out.mul_(beta);
-  return true;
-}
-
 }  // namespace
 
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
-  if (without_product(a, out, beta)) return;
-  at::Tensor result = out;
-  if (onednn_takes_float() && !is_skinny(a, b, out)) {
-    at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
-  } else if (beta == 0) {
-    at::mm_out(result, a, b);
-  } else {
-    at::addmm_out(result, result, a, b, beta, 1);
+  if (out.numel() == 0) return;
+  if (a.size(1) == 0) {  // nothing to multiply
+    if (beta == 0)
+      out.zero_();
+    else if (beta != 1)
+      out.mul_(beta);
+    return;
   }
+  if (a.scalar_type() == at::kBFloat16) return at::native::mkldnn_matmul(a, b, out, beta, 1.0f);
+  static const bool takes_float = accepts(at::kFloat);
+  at::Tensor result = out;
+  if (takes_float && at::globalContext().userEnabledMkldnn() && !is_skinny(a, b, out))
+    at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
+  else if (beta == 0)
+    at::mm_out(result, a, b);
+  else
+    at::addmm_out(result, result, a, b, beta, 1);
 }
 
 bool takes_bfloat16() {
@@ -82,9 +76,22 @@ bool takes_bfloat16() {
 #endif
 }
 
-void bfloat16_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
-  if (without_product(a, out, beta)) return;
-  at::native::mkldnn_matmul(a, b, out, beta, 1.0f);
+WidenedProduct widened_product(int64_t m, int64_t k, int64_t n) {
+  return {.by_columns = n > m,
+          .step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, k))};
+}
+
+int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
+  const WidenedProduct plan = widened_product(m, k, n);
+  const int64_t kept = plan.by_columns ? m : n, cut = plan.by_columns ? n : m;
+  const int64_t block = std::min(plan.step, cut);
+  return kept * k + block * k + (narrow_out ? block * kept : 0);
+}
+
+int64_t gemm_floats(int64_t m, int64_t k, int64_t n, c10::ScalarType out) {
+  // gemm_cpu.cpp: nothing is widened
+  if (out == c10::ScalarType::BFloat16 && takes_bfloat16()) return 0;
+  return widened_floats(m, k, n, out != c10::ScalarType::Float);
 }
 
 }  // namespace fastsft::cpu

@@ -2,14 +2,18 @@
 
 #include <torch/library.h>
 
-#include "ops/check.h"
-#include "ops/dispatch.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 
 void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
           bool transpose_b, double beta) {
   FASTSFT_DISPATCH(gemm, a, b, out, transpose_a, transpose_b, beta);
+}
+
+int64_t gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                       bool transpose_a, bool transpose_b, double beta, int64_t candidate) {
+  FASTSFT_DISPATCH(gemm_candidate, a, b, out, transpose_a, transpose_b, beta, candidate);
 }
 
 void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
@@ -27,10 +31,20 @@ void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   check_shape(kOp, {"out", out}, {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)});
 }
 
+void check_gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                          bool transpose_a, bool transpose_b, double beta, int64_t candidate) {
+  check_gemm(a, b, out, transpose_a, transpose_b, beta);
+  TORCH_CHECK_VALUE(candidate >= 0, "gemm_candidate: candidate is ", candidate,
+                    ", expected 0 or more");
+}
+
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "gemm(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, float beta) -> "
       "()");
+  m.def(
+      "gemm_candidate(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, "
+      "float beta, int candidate) -> int");
 }
 
 }  // namespace fastsft

@@ -6,7 +6,6 @@
 
 #include "ops/cpu/scratch.h"
 #include "ops/gemm/float_gemm.h"
-#include "ops/gemm/widened_product.h"
 
 namespace fastsft {
 namespace {
@@ -21,29 +20,24 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   const bool narrow_out = out.scalar_type() != at::kFloat;
   cpu::Scratch scratch(cpu::widened_floats(m, k, n, narrow_out));
   const at::Tensor kept = scratch.widened(by_columns ? a : b);
-  const int64_t mark = scratch.used();
   for (int64_t begin = 0; begin < size; begin += step) {
     const int64_t count = std::min(step, size - begin);
-    scratch.rewind(mark);
-    const at::Tensor block = scratch.widened((by_columns ? b : a).narrow(dim, begin, count));
+    cpu::Scratch reused = scratch;  // all blocks in one place
+    const at::Tensor block = reused.widened((by_columns ? b : a).narrow(dim, begin, count));
     at::Tensor part = out.narrow(dim, begin, count);
-    const at::Tensor wide = narrow_out ? scratch.widened(part) : part;
+    const at::Tensor wide = narrow_out ? reused.widened(part) : part;
     cpu::float_gemm(by_columns ? kept : block, by_columns ? block : kept, wide, beta);
     if (narrow_out) part.copy_(wide);
   }
-}
-
-auto kernel_for(const at::Tensor& a, const at::Tensor& out) {
-  if (a.scalar_type() == at::kFloat) return cpu::float_gemm;
-  const bool narrow = out.scalar_type() == at::kBFloat16;
-  return narrow && cpu::takes_bfloat16() ? cpu::bfloat16_gemm : widened_gemm;
 }
 
 void gemm_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
               bool transpose_b, double beta) {
   check_gemm(a, b, out, transpose_a, transpose_b, beta);
   const at::Tensor left = transpose_a ? a.t() : a, right = transpose_b ? b.t() : b;
-  (kernel_for(a, out))(left, right, out, static_cast<float>(beta));
+  const bool narrow = out.scalar_type() == at::kBFloat16 && cpu::takes_bfloat16();
+  const auto product = a.scalar_type() == at::kFloat || narrow ? cpu::float_gemm : widened_gemm;
+  product(left, right, out, static_cast<float>(beta));
 }
 
 }  // namespace

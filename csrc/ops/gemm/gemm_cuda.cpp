@@ -1,26 +1,13 @@
 #include "ops/gemm/gemm.h"
 
-#include <ATen/Context.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include "ops/gemm/gemm_candidate.h"
-#include "ops/gemm/gemm_operands.h"
+#include "ops/gemm/gemm_key.h"
 #include "ops/gemm/gemm_plans.h"
 
 namespace fastsft {
 namespace {
-
-// Follows torch.backends.cuda.matmul, which `--tf32 True` sets; off by default.
-bool tf32_allowed() {
-  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-         at::Float32Precision::TF32;
-}
-
-cuda::GemmKey key_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
-                     bool transpose_a, bool transpose_b, double beta) {
-  return cuda::gemm_key(a, b, out, transpose_a, transpose_b, beta, tf32_allowed());
-}
 
 // cuBLASLt has no bfloat16 algorithm for some odd alignments: the product is formed in float32.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
@@ -32,21 +19,17 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   if (!wide.is_same(out)) out.copy_(wide);
 }
 
-void empty_sum(const at::Tensor& out, double beta) {
-  if (beta == 0)
-    out.zero_();
-  else
-    out.mul_(beta);
-}
-
 void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
                bool transpose_b, double beta) {
   check_gemm(a, b, out, transpose_a, transpose_b, beta);
   if (out.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(a.device());
-  if (a.numel() == 0) return empty_sum(out, beta);
+  if (a.numel() == 0) {  // an empty sum
+    beta == 0 ? out.zero_() : out.mul_(beta);
+    return;
+  }
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
-  const cuda::GemmKey key = key_of(left, right, out, transpose_a, transpose_b, beta);
+  const cuda::GemmKey key = cuda::gemm_key(left, right, out, transpose_a, transpose_b, beta);
   const auto plan = cuda::gemm_plan(key);
   if (plan->candidates.empty()) return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
   cuda::run_gemm(*plan, key, plan->chosen, left.data_ptr(), right.data_ptr(), out.data_ptr(),
@@ -59,7 +42,7 @@ int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::
   TORCH_CHECK_VALUE(a.numel() > 0 && out.numel() > 0, "gemm_candidate: an operand is empty");
   const c10::cuda::CUDAGuard guard(a.device());
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
-  const cuda::GemmKey key = key_of(left, right, out, transpose_a, transpose_b, beta);
+  const cuda::GemmKey key = cuda::gemm_key(left, right, out, transpose_a, transpose_b, beta);
   const auto plan = cuda::gemm_plan(key);
   const auto count = static_cast<int64_t>(plan->candidates.size());
   TORCH_CHECK_VALUE(candidate < count, "gemm_candidate: candidate ", candidate, " of ", count);

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 
-#include "ops/cuda/dtype.h"
+#include "ops/cuda/access.h"
 
 namespace fastsft::cuda {
 
@@ -28,5 +30,13 @@ struct GemmKey {
 struct GemmKeyHash {
   size_t operator()(const GemmKey& key) const;
 };
+
+// The key of out = op(a) op(b) + beta * out for checked operands of at least one element each.
+// TF32 as torch.backends.cuda.matmul says, which `--tf32 True` sets; off by default.
+GemmKey gemm_key(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+                 bool transpose_b, double beta);
+
+// The tensor itself when its rows are at least a row apart, otherwise (expanded) a copy.
+at::Tensor with_separate_rows(const at::Tensor& matrix);
 
 }  // namespace fastsft::cuda

@@ -53,16 +53,14 @@ void* workspace(const c10::cuda::CUDAStream& stream) {
   return buffer.data_ptr();
 }
 
-// All but the plans with a candidate that was chosen: those are not made again by themselves.
-void drop_proposals() {
-  std::erase_if(plans(), [](const auto& entry) { return entry.second->chosen == 0; });
-}
-
 std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
   if (const auto found = plans().find(key); found != plans().end()) return found->second;
   auto plan = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), {}, 0});
   plan->candidates = plan->product.propose(lt_handle(key.device), kWorkspaceBytes, kCandidates);
-  if (plans().size() >= kMaxPlans) drop_proposals();
+  if (plans().size() >= kMaxPlans) {
+    // All but the plans with a candidate that was chosen: those are not made again by themselves.
+    std::erase_if(plans(), [](const auto& entry) { return entry.second->chosen == 0; });
+  }
   plans().emplace(key, plan);
   return plan;
 }

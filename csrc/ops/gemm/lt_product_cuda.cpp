@@ -11,16 +11,14 @@ void check(cublasStatus_t status, const GemmKey& key, const char* call) {
                 "]: ", cublasLtGetStatusString(status));
 }
 
-cudaDataType_t lt_type(Dtype dtype) {
-  if (dtype == Dtype::kFloat) return CUDA_R_32F;
-  return dtype == Dtype::kHalf ? CUDA_R_16F : CUDA_R_16BF;
-}
-
 // Row-major [rows, columns] with rows `stride` elements apart is column-major [columns, rows].
 LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, Dtype dtype, int64_t rows,
                                         int64_t columns, int64_t stride) {
+  const cudaDataType_t type = dtype == Dtype::kFloat  ? CUDA_R_32F
+                              : dtype == Dtype::kHalf ? CUDA_R_16F
+                                                      : CUDA_R_16BF;
   cublasLtMatrixLayout_t result = nullptr;
-  check(cublasLtMatrixLayoutCreate(&result, lt_type(dtype), static_cast<uint64_t>(columns),
+  check(cublasLtMatrixLayoutCreate(&result, type, static_cast<uint64_t>(columns),
                                    static_cast<uint64_t>(rows), stride),
         key, "cublasLtMatrixLayoutCreate");
   return LtHandle<cublasLtMatrixLayout_t>(result);

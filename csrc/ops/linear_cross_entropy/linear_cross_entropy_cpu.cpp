@@ -19,14 +19,6 @@ struct LossRule {
   bool gradient;
 };
 
-double row_loss(float* logits, int64_t vocab, int64_t target, float weight, const LossRule& rule) {
-  if (rule.softcap == 0) {
-    return cpu::cross_entropy_row(logits, vocab, target, weight, rule.smoothing, rule.gradient);
-  }
-  return cpu::capped_cross_entropy_row(logits, vocab, target, weight, rule.smoothing, rule.softcap,
-                                       rule.gradient);
-}
-
 // Logits become their gradient in place. Rows add up in order: the same for any number of threads.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
                   const LossRule& rule) {
@@ -36,8 +28,13 @@ double row_losses(const at::Tensor& logits, const int64_t* targets, const float*
     for (int64_t i = begin; i < end; ++i) {
       TORCH_CHECK_VALUE(targets[i] >= 0 && targets[i] < vocab, "linear_cross_entropy: target ",
                         targets[i], " is not in a vocabulary of ", vocab);
+      float* row = logits.data_ptr<float>() + i * vocab;
       losses[static_cast<size_t>(i)] =
-          row_loss(logits.data_ptr<float>() + i * vocab, vocab, targets[i], weights[i], rule);
+          rule.softcap == 0
+              ? cpu::cross_entropy_row(row, vocab, targets[i], weights[i], rule.smoothing,
+                                       rule.gradient)
+              : cpu::capped_cross_entropy_row(row, vocab, targets[i], weights[i], rule.smoothing,
+                                              rule.softcap, rule.gradient);
     }
   });
   double sum = 0;

@@ -10,7 +10,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear_cross_entropy/cross_entropy_launch.h"
-#include "ops/linear_cross_entropy/logits_plan.h"
+#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {

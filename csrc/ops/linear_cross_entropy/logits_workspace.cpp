@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "ops/linear_cross_entropy/logit_chunks.h"
-#include "ops/linear_cross_entropy/logits_plan.h"
 
 namespace fastsft {
 namespace {

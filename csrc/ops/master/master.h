@@ -1,9 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
-
 namespace fastsft {
 
 // What every optimizer's op takes as `param` and `compute_copy`, flat tensors of one size.
@@ -12,8 +8,14 @@ namespace fastsft {
 // one whose upper half is `compute_copy` (bfloat16): master bits = (copy << 16) + sign-extended
 // param, the same bits as the unsplit.
 
-// ValueError: they are not of one device, dtype or size as above.
-void check_master(const char* op, const at::Tensor& param,
-                  const std::optional<at::Tensor>& compute_copy);
+namespace cuda {
 
+// Both, as kernels take them (ops/master/master_access.cuh).
+struct MasterArgs {
+  void* values;  // float32, or int16: the lower half of a split master
+  void* copy;    // bfloat16, or float16 of a whole master; null: none
+  bool split, half_copy;
+};
+
+}  // namespace cuda
 }  // namespace fastsft

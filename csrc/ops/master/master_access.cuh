@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ops/cuda/pack.cuh"
-#include "ops/master/master_launch.h"
+#include "ops/master/master.h"
 
 namespace fastsft::cuda {
 

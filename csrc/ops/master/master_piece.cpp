@@ -1,6 +1,6 @@
 #include "ops/master/master_piece.h"
 
-#include "ops/cpu/convert.h"
+#include "ops/cpu/elements.h"
 
 namespace fastsft::cpu {
 namespace {

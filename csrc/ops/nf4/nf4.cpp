@@ -10,9 +10,8 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/check.h"
-#include "ops/dispatch.h"
 #include "ops/dynamic_levels.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 namespace {

@@ -1,7 +1,6 @@
 #include <torch/library.h>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
 #include "ops/nf4/nf4.h"
 
@@ -73,19 +72,17 @@ FASTSFT_CLONES void unpack_blocks(const Nf4Source& from, int64_t begin, int64_t 
 namespace fastsft {
 namespace {
 
-template <typename T>
-void run(const cpu::Nf4Source& from, const at::Tensor& out) {
-  at::parallel_for(
-      0, out.numel() / kNf4Block, cpu::rows_per_task(kNf4Block),
-      [&](int64_t begin, int64_t end) { cpu::unpack_blocks(from, begin, end, out.data_ptr<T>()); });
-}
-
 void nf4_dequantize_cpu(const at::Tensor& packed, const at::Tensor& scales,
                         const at::Tensor& levels, const at::Tensor& out) {
   check_nf4_dequantize(packed, scales, levels, out);
   const cpu::Nf4Source from{packed.const_data_ptr<uint8_t>(), scales.const_data_ptr<float>(),
                             levels.const_data_ptr<float>()};
-  cpu::dispatch(out.scalar_type(), [&]<typename T>() { run<T>(from, out); });
+  cpu::dispatch(out.scalar_type(), [&]<typename T>() {
+    at::parallel_for(0, packed.size(0), cpu::rows_per_task(kNf4Block),
+                     [&](int64_t begin, int64_t end) {
+                       cpu::unpack_blocks(from, begin, end, out.data_ptr<T>());
+                     });
+  });
 }
 
 }  // namespace

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/row_parts.h"
 #include "ops/rms_norm/rms_norm_rows.h"
 
 namespace fastsft::cpu {
@@ -68,54 +66,26 @@ FASTSFT_CLONES void head_norm_backward_rows(float16* grad, const float16* x, con
 namespace fastsft {
 namespace {
 
-template <typename T>
-void run_qk_norm_forward(const at::Tensor& x, const at::Tensor& weight, int64_t queries,
-                         int64_t keys, float eps, const at::Tensor& out, const at::Tensor& rstd,
-                         float offset) {
-  const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
-  const T *from = x.data_ptr<T>(), *scale = weight.data_ptr<T>();
-  T* to = out.data_ptr<T>();
-  at::parallel_for(0, x.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
-    for (int64_t token = begin; token < end; ++token) {
-      const T* row = from + token * width;
-      T* result = to + token * width;
-      float* r = rstd.data_ptr<float>() + token * heads;
-      cpu::rms_norm_rows(row, nullptr, scale, eps, nullptr, result, r, queries, dim, offset);
-      cpu::rms_norm_rows(row + queries * dim, nullptr, scale + dim, eps, nullptr,
-                         result + queries * dim, r + queries, keys, dim, offset);
-      if (result != row) std::copy(row + heads * dim, row + width, result + heads * dim);
-    }
-  });
-}
-
-template <typename T>
-void run_qk_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                          const at::Tensor& rstd, int64_t queries, int64_t keys,
-                          const std::optional<at::Tensor>& grad_weight, float beta, float offset) {
-  const int64_t width = x.size(1), dim = weight.size(1), heads = queries + keys;
-  const T* scale = weight.data_ptr<T>();
-  const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
-    for (int64_t token = begin; token < end; ++token) {
-      T* g = grad.data_ptr<T>() + token * width;
-      const T* row = x.data_ptr<T>() + token * width;
-      const float* r = rstd.data_ptr<float>() + token * heads;
-      cpu::head_norm_backward_rows(g, row, scale, r, part, queries, dim, offset);
-      cpu::head_norm_backward_rows(g + queries * dim, row + queries * dim, scale + dim, r + queries,
-                                   part == nullptr ? nullptr : part + dim, keys, dim, offset);
-    }
-  };
-  if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
-  at::parallel_for(0, x.size(0), cpu::rows_per_task(width),
-                   [&](int64_t begin, int64_t end) { add_rows(begin, end, nullptr); });
-}
-
 void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_heads,
                  int64_t num_key_value_heads, double eps, const at::Tensor& out,
                  const at::Tensor& rstd, double offset) {
   check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd, offset);
+  const int64_t width = x.size(1), dim = weight.size(1), heads = num_heads + num_key_value_heads;
+  const int64_t keys = num_heads * dim, rest = heads * dim;  // where they begin in a row
+  const auto e = static_cast<float>(eps), o = static_cast<float>(offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
-    run_qk_norm_forward<T>(x, weight, num_heads, num_key_value_heads, static_cast<float>(eps), out,
-                           rstd, static_cast<float>(offset));
+    const T* scale = weight.data_ptr<T>();
+    at::parallel_for(0, x.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        const T* row = x.data_ptr<T>() + token * width;
+        T* result = out.data_ptr<T>() + token * width;
+        float* r = rstd.data_ptr<float>() + token * heads;
+        cpu::rms_norm_rows(row, nullptr, scale, e, nullptr, result, r, num_heads, dim, o);
+        cpu::rms_norm_rows(row + keys, nullptr, scale + dim, e, nullptr, result + keys,
+                           r + num_heads, num_key_value_heads, dim, o);
+        if (result != row) std::copy(row + rest, row + width, result + rest);
+      }
+    });
   });
 }
 
@@ -125,9 +95,25 @@ void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at:
                           double offset) {
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta,
                          offset);
+  const int64_t width = x.size(1), dim = weight.size(1), heads = num_heads + num_key_value_heads;
+  const int64_t keys = num_heads * dim;  // where they begin in a row
+  const auto b = static_cast<float>(beta), o = static_cast<float>(offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
-    run_qk_norm_backward<T>(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight,
-                            static_cast<float>(beta), static_cast<float>(offset));
+    const T* scale = weight.data_ptr<T>();
+    const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
+      for (int64_t token = begin; token < end; ++token) {
+        T* g = grad.data_ptr<T>() + token * width;
+        const T* row = x.data_ptr<T>() + token * width;
+        const float* r = rstd.data_ptr<float>() + token * heads;
+        cpu::head_norm_backward_rows(g, row, scale, r, part, num_heads, dim, o);
+        cpu::head_norm_backward_rows(g + keys, row + keys, scale + dim, r + num_heads,
+                                     part == nullptr ? nullptr : part + dim, num_key_value_heads,
+                                     dim, o);
+      }
+    };
+    if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, b, add_rows);
+    at::parallel_for(0, x.size(0), cpu::rows_per_task(width),
+                     [&](int64_t begin, int64_t end) { add_rows(begin, end, nullptr); });
   });
 }
 

@@ -1,8 +1,7 @@
 #include <torch/library.h>
 
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/row_parts.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rms_norm/rms_norm_rows.h"
 
@@ -14,46 +13,21 @@ T* data_or_null(const OptionalTensor& tensor) {
   return tensor ? tensor->data_ptr<T>() : nullptr;
 }
 
-template <typename T>
-void run_rms_norm_forward(const at::Tensor& x, const OptionalTensor& residual,
-                          const at::Tensor& weight, float eps, const OptionalTensor& sum,
-                          const at::Tensor& out, const at::Tensor& rstd, float offset) {
-  const int64_t hidden = x.size(1);
-  const T* r = data_or_null<T>(residual);
-  T* s = data_or_null<T>(sum);
-  at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden), [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * hidden;
-    cpu::rms_norm_rows(x.data_ptr<T>() + at, r ? r + at : nullptr, weight.data_ptr<T>(), eps,
-                       s ? s + at : nullptr, out.data_ptr<T>() + at, rstd.data_ptr<float>() + begin,
-                       end - begin, hidden, offset);
-  });
-}
-
-template <typename T>
-void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
-                           const at::Tensor& weight, const at::Tensor& rstd,
-                           const at::Tensor& grad_x, const OptionalTensor& grad_weight, float beta,
-                           bool remake, float offset) {
-  const int64_t hidden = x.size(1);
-  const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
-    const int64_t at = begin * hidden;
-    cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
-                                weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake,
-                                offset);
-  };
-  if (grad_weight) return cpu::sum_row_parts(x.size(0), *grad_weight, beta, add_rows);
-  at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden),
-                   [&](int64_t begin, int64_t end) { add_rows(begin, end, nullptr); });
-}
-
 void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                   double eps, const OptionalTensor& sum, const at::Tensor& out,
                   const at::Tensor& rstd, double offset) {
   check_rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
+  const int64_t hidden = x.size(1);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
-    run_rms_norm_forward<T>(x, residual, weight, static_cast<float>(eps), sum, out, rstd,
-                            static_cast<float>(offset));
+    const T* r = data_or_null<T>(residual);
+    T* s = data_or_null<T>(sum);
+    at::parallel_for(0, x.size(0), cpu::rows_per_task(hidden), [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * hidden;
+      cpu::rms_norm_rows(x.data_ptr<T>() + at, r ? r + at : nullptr, weight.data_ptr<T>(),
+                         static_cast<float>(eps), s ? s + at : nullptr, out.data_ptr<T>() + at,
+                         rstd.data_ptr<float>() + begin, end - begin, hidden,
+                         static_cast<float>(offset));
+    });
   });
 }
 
@@ -62,9 +36,19 @@ void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
                            bool remake, double offset) {
   check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake, offset);
+  const int64_t rows = x.size(0), hidden = x.size(1);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
-    run_rms_norm_backward<T>(grad_out, x, weight, rstd, grad_x, grad_weight,
-                             static_cast<float>(beta), remake, static_cast<float>(offset));
+    const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
+      const int64_t at = begin * hidden;
+      cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
+                                  weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
+                                  grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake,
+                                  static_cast<float>(offset));
+    };
+    if (grad_weight)
+      return cpu::sum_row_parts(rows, *grad_weight, static_cast<float>(beta), add_rows);
+    at::parallel_for(0, rows, cpu::rows_per_task(hidden),
+                     [&](int64_t begin, int64_t end) { add_rows(begin, end, nullptr); });
   });
 }
 

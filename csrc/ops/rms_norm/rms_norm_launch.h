@@ -4,14 +4,13 @@
 
 #include <cstdint>
 
-#include "ops/cuda/dtype.h"
-#include "ops/cuda/row_plan.h"
+#include "ops/cuda/access.h"
 
 namespace fastsft::cuda {
 
 // Formulas and overwritten arguments: ops/rms_norm/rms_norm.h. All pointers are on the current
 // device; work is enqueued on `stream` and not waited for. `width` is the elements of one access,
-// `plan` how threads share a row (ops/cuda/row_plan.h).
+// `plan` how threads share a row (ops/cuda/access.h).
 struct RmsNormArgs {
   const void* x;
   const void* residual;  // null: no residual

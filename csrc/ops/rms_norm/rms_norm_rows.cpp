@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cpu/convert.h"
+#include "ops/cpu/elements.h"
 
 namespace fastsft::cpu {
 namespace {

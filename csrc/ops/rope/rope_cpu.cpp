@@ -1,7 +1,6 @@
 #include <torch/library.h>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
 #include "ops/rope/rope.h"
 

@@ -2,10 +2,8 @@
 
 #include <torch/library.h>
 
-#include "ops/check.h"
-#include "ops/clip_control/clip_control.h"
-#include "ops/dispatch.h"
-#include "ops/master/master.h"
+#include "ops/gradient/gradient.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/clip_control/control_slots.h"
+#include "ops/gradient/control_slots.h"
 #include "ops/master/master_access.cuh"
 #include "ops/sgd/sgd_launch.h"
 

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include "ops/cuda/dtype.h"
-#include "ops/master/master_launch.h"
+#include "ops/cuda/access.h"
+#include "ops/master/master.h"
 
 namespace fastsft::cuda {
 
-// Formula: ops/sgd/sgd.h; `control` is ops/clip_control/control_slots.h on the device.
+// Formula: ops/sgd/sgd.h; `control` is ops/gradient/control_slots.h on the device.
 struct SgdArgs {
   MasterArgs master;
   const void* grad;

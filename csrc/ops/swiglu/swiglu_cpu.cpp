@@ -2,8 +2,7 @@
 
 #include <torch/library.h>
 
-#include "ops/cpu/convert.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastsft::cpu {
@@ -113,37 +112,27 @@ FASTSFT_CLONES void swiglu_backward_rows(float16* grad_out, const float16* gate_
 namespace fastsft {
 namespace {
 
-template <typename T>
-void run_swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
-  const int64_t width = out.size(1);
-  at::parallel_for(0, out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
-    cpu::swiglu_rows(gate_up.data_ptr<T>() + 2 * begin * width, out.data_ptr<T>() + begin * width,
-                     end - begin, width, gelu);
-  });
-}
-
-template <typename T>
-void run_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up, bool remake, bool gelu) {
-  const int64_t width = grad_out.size(1);
-  at::parallel_for(0, grad_out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
-    const int64_t at = 2 * begin * width;
-    cpu::swiglu_backward_rows(grad_out.data_ptr<T>() + begin * width, gate_up.data_ptr<T>() + at,
-                              grad_gate_up.data_ptr<T>() + at, end - begin, width, remake, gelu);
-  });
-}
-
 void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
   check_swiglu(gate_up, out, gelu);
-  cpu::dispatch(out.scalar_type(),
-                [&]<typename T>() { run_swiglu_forward<T>(gate_up, out, gelu); });
+  const int64_t width = out.size(1);
+  cpu::dispatch(out.scalar_type(), [&]<typename T>() {
+    at::parallel_for(0, out.size(0), cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
+      cpu::swiglu_rows(gate_up.data_ptr<T>() + 2 * begin * width, out.data_ptr<T>() + begin * width,
+                       end - begin, width, gelu);
+    });
+  });
 }
 
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
                          const at::Tensor& grad_gate_up, bool remake, bool gelu) {
   check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake, gelu);
+  const int64_t rows = grad_out.size(0), width = grad_out.size(1);
   cpu::dispatch(grad_out.scalar_type(), [&]<typename T>() {
-    run_swiglu_backward<T>(grad_out, gate_up, grad_gate_up, remake, gelu);
+    at::parallel_for(0, rows, cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
+      const int64_t at = 2 * begin * width;
+      cpu::swiglu_backward_rows(grad_out.data_ptr<T>() + begin * width, gate_up.data_ptr<T>() + at,
+                                grad_gate_up.data_ptr<T>() + at, end - begin, width, remake, gelu);
+    });
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/cuda/dtype.h"
+#include "ops/cuda/access.h"
 
 namespace fastsft::cuda {
 

@@ -26,14 +26,6 @@ std::vector<int32_t> rank_pieces(const std::vector<ScoredPiece>& pieces) {
 
 bool is_character(std::string_view text) { return text.size() == utf8_char_size(text[0]); }
 
-// Calls `visit` with the size of each beginning of `text` that ends between two characters.
-template <typename Visit>
-void for_each_split(std::string_view text, Visit visit) {
-  for (size_t at = utf8_char_size(text[0]); at < text.size(); at += utf8_char_size(text[at])) {
-    visit(at);
-  }
-}
-
 class Derivation {
  public:
   explicit Derivation(const SentencePieceModel& model)
@@ -45,25 +37,7 @@ class Derivation {
       ids_.add(piece.text, id);
       if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
     }
-  }
-
-  MergeRules run() {
-    number_inner_characters();
-    const std::vector<int32_t> ranks = rank_pieces(pieces_);
-    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
-      const ScoredPiece& piece = pieces_[id];
-      if (piece.type == PieceType::kNormal && !is_character(piece.text)) add_splits(id, ranks[id]);
-    }
-    return std::move(rules_);
-  }
-
- private:
-  void number(char32_t character, int32_t symbol) {
-    if (table_.add(character, symbol)) rules_.characters.emplace_back(character, symbol);
-  }
-
-  void number_inner_characters() {
-    int32_t next = rules_.num_pieces;
+    int32_t next = rules_.num_pieces;  // of the characters that only occur inside pieces
     for (const ScoredPiece& piece : pieces_) {
       if (piece.type != PieceType::kNormal || is_character(piece.text)) continue;
       rules_.merged.push_back(piece.text);
@@ -75,20 +49,30 @@ class Derivation {
     }
   }
 
+  MergeRules run() {
+    const std::vector<int32_t> ranks = rank_pieces(pieces_);
+    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
+      const std::string_view text = pieces_[id].text;
+      if (pieces_[id].type != PieceType::kNormal || is_character(text)) continue;
+      for (size_t at = utf8_char_size(text[0]); at < text.size(); at += utf8_char_size(text[at])) {
+        const int32_t left = symbol_of(text.substr(0, at));
+        if (left == CharacterTable::kMissing) continue;
+        const int32_t right = symbol_of(text.substr(at));
+        if (right != CharacterTable::kMissing) rules_.rules.push_back({left, right, ranks[id], id});
+      }
+    }
+    return std::move(rules_);
+  }
+
+ private:
+  void number(char32_t character, int32_t symbol) {
+    if (table_.add(character, symbol)) rules_.characters.emplace_back(character, symbol);
+  }
+
   int32_t symbol_of(std::string_view text) const {
     if (is_character(text)) return table_.find(utf8_code_point(text, 0));
     static_assert(TextIndex::kMissing == CharacterTable::kMissing);
     return ids_.find(text);
-  }
-
-  void add_splits(int32_t id, int32_t rank) {
-    const std::string_view text = pieces_[id].text;
-    for_each_split(text, [&](size_t at) {
-      const int32_t left = symbol_of(text.substr(0, at));
-      if (left == CharacterTable::kMissing) return;
-      const int32_t right = symbol_of(text.substr(at));
-      if (right != CharacterTable::kMissing) rules_.rules.push_back({left, right, rank, id});
-    });
   }
 
   const std::vector<ScoredPiece>& pieces_;

@@ -42,7 +42,6 @@ void MergeTable::add_neighbours(std::string_view text) {
     const int32_t left = characters_.find(before);
     const int32_t right = characters_.find(character);
     before = character;
-    cuts_at_every_space_ &= character != kSpaceMarkCode;
     cuts_before_spaces_ &= only_marks || character != kSpaceMarkCode;
     only_marks &= character == kSpaceMarkCode;
     if ((left | right) < 0) continue;

@@ -34,15 +34,12 @@ class MergeTable {
   size_t num_symbols() const { return is_followed_.size(); }
   // No piece has U+2581 after another character, so nothing merges across the start of a word.
   bool cuts_before_spaces() const { return cuts_before_spaces_; }
-  // No piece has U+2581 after any character, so that each space begins a word.
-  bool cuts_at_every_space() const { return cuts_at_every_space_; }
 
  private:
   void add_neighbours(std::string_view text);
 
   int32_t num_pieces_ = 0;
   bool cuts_before_spaces_ = true;
-  bool cuts_at_every_space_ = true;
   CharacterTable characters_;
   PairTable pairs_;
   PairTable neighbours_;              // pairs of characters inside tokens

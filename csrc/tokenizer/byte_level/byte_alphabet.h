@@ -1,19 +1,46 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "tokenizer/unicode/unicode.h"
+
 namespace fastsft {
 
 // GPT-2's way to write any byte as a printable character: the byte itself for '!' to '~' and most
-// of Latin-1, U+0100 and up for the 68 others (a space is "Ġ").
-uint32_t byte_to_char(uint8_t byte);
+// of Latin-1, U+0100 and up for the 68 others (a space is "Ġ"). The byte of each character, -1 for
+// one that is of no byte.
+inline constexpr std::array<int16_t, 0x144> kByteOfChar = [] {
+  std::array<int16_t, 0x144> bytes{};
+  bytes.fill(-1);
+  uint32_t next = 0x100;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool is_printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    bytes[is_printable ? byte : next++] = static_cast<int16_t>(byte);
+  }
+  return bytes;
+}();
 
-// The bytes that a piece of the vocabulary means; nothing when it has other characters.
-std::optional<std::string> piece_to_bytes(std::string_view piece);
-// The same after what `bytes` holds; false, with some of them there, when it has other characters.
-bool append_piece_bytes(std::string_view piece, std::string& bytes);
+// Appends the bytes that a piece of the vocabulary means; false, with some of them there, when it
+// has other characters.
+inline bool append_piece_bytes(std::string_view piece, std::string& bytes) {
+  for (size_t at = 0; at < piece.size();) {
+    const DecodedChar c = decode_char(piece, at);
+    if (c.code >= kByteOfChar.size() || kByteOfChar[c.code] < 0) return false;
+    bytes += static_cast<char>(kByteOfChar[c.code]);
+    at += c.size;
+  }
+  return true;
+}
+
+// These bytes alone; nothing when it has other characters.
+inline std::optional<std::string> piece_to_bytes(std::string_view piece) {
+  std::string bytes;
+  if (!append_piece_bytes(piece, bytes)) return std::nullopt;
+  return bytes;
+}
 
 }  // namespace fastsft

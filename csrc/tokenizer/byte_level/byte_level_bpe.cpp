@@ -35,18 +35,6 @@ PairTable make_pairs(const TokenizerJson& json) {
   return pairs;
 }
 
-// Tokens that a text of their bytes becomes.
-SelfMerges find_self_merges(const TokenizerJson& json, const PairTable& pairs,
-                            const std::array<int32_t, 256>& byte_ids) {
-  SelfMerges found(pairs, json.pieces.size() + json.added_tokens.size());
-  for (const int32_t id : byte_ids) found.add_symbol(id);
-  for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
-    const auto& [left, right, merged] = json.merges[rank];
-    found.add(left, right, {rank, merged});
-  }
-  return found;
-}
-
 }  // namespace
 
 ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges)
@@ -73,8 +61,16 @@ void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
 }
 
 void ByteLevelBpe::index_whole_pieces(const TokenizerJson& json) {
+  // Tokens that a text of their bytes becomes; where merges are ignored each piece is one.
   std::optional<SelfMerges> proven;
-  if (!ignores_merges_) proven = find_self_merges(json, pairs_, byte_ids_);
+  if (!ignores_merges_) {
+    proven.emplace(pairs_, json.pieces.size() + json.added_tokens.size());
+    for (const int32_t id : byte_ids_) proven->add_symbol(id);
+    for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
+      const auto& [left, right, merged] = json.merges[rank];
+      proven->add(left, right, {rank, merged});
+    }
+  }
   std::string bytes;
   for (const VocabularyPiece& piece : json.pieces) {
     if (proven && !proven->contains(piece.id)) continue;

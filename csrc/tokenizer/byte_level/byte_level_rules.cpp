@@ -1,7 +1,5 @@
-#include "tokenizer/byte_level/byte_level_rules.h"
-
 #include "core/error.h"
-#include "tokenizer/files/bpe_settings.h"
+#include "tokenizer/byte_level/byte_level_tokenizer.h"
 #include "tokenizer/files/not_native.h"
 
 namespace fastsft {
@@ -37,11 +35,13 @@ SplitPattern parse_split(const Json& section) {
   return *known;
 }
 
-void parse_pre_tokenizer(const Json& section, ByteLevelRules& rules) {
+void parse_pre_tokenizer(const Json& section, const JsonTokenizerSettings& settings,
+                         ByteLevelRules& rules) {
   if (type_or_none(section) == "ByteLevel") {
     if (!section.value("use_regex", true))
       throw NotNative("a ByteLevel pre-tokenizer without split");
-    rules.adds_prefix_space = section.value("add_prefix_space", true);
+    const bool adds_prefix_space = section.value("add_prefix_space", true);
+    rules.adds_prefix_space = settings.add_prefix_space.value_or(adds_prefix_space);
     return;
   }
   if (type_or_none(section) != "Sequence") {
@@ -62,14 +62,15 @@ void parse_pre_tokenizer(const Json& section, ByteLevelRules& rules) {
 
 }  // namespace
 
-ByteLevelRules parse_byte_level_rules(const TokenizerJson& json) {
+ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
+                                      const JsonTokenizerSettings& settings) {
   ByteLevelRules rules;
   try {
     check_bpe_settings(
         json, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
     rules.ignores_merges = json.model.value("ignore_merges", false);
     rules.normalizes_nfc = parse_normalizer(json.normalizer);
-    parse_pre_tokenizer(json.pre_tokenizer, rules);
+    parse_pre_tokenizer(json.pre_tokenizer, settings, rules);
     if (type_or_none(json.decoder) != "ByteLevel") {
       throw NotNative("the decoder " + in_quotes(type_or_none(json.decoder)));
     }

@@ -12,13 +12,6 @@
 namespace fastsft {
 namespace {
 
-ByteLevelRules make_rules(const TokenizerJson& json, const JsonTokenizerSettings& settings) {
-  ByteLevelRules rules = parse_byte_level_rules(json);
-  const bool is_read = json.pre_tokenizer.value("type", std::string()) == "ByteLevel";
-  if (is_read && settings.add_prefix_space) rules.adds_prefix_space = *settings.add_prefix_space;
-  return rules;
-}
-
 std::vector<AddedToken> normalize_added(const JsonVocabulary& vocabulary, bool nfc) {
   std::vector<AddedToken> tokens;
   NormalizedText normalized;
@@ -62,7 +55,7 @@ void move_ranges(std::vector<Output>& tokens, size_t first, const Move& moved) {
 ByteLevelTokenizer::ByteLevelTokenizer(const TokenizerJson& json,
                                        const JsonTokenizerSettings& settings)
     : VocabularyTokenizer(json, settings),
-      rules_(make_rules(json, settings)),
+      rules_(parse_byte_level_rules(json, settings)),
       normalized_added_(normalize_added(vocabulary(), rules_.normalizes_nfc)),
       original_matcher_(list_unnormalized()),
       normalized_matcher_(list_pointers(normalized_added_)),
@@ -94,26 +87,21 @@ void ByteLevelTokenizer::encode_normalized(std::string_view text, uint32_t offse
 }
 
 template <typename Output>
-void ByteLevelTokenizer::encode_original(std::string_view text, uint32_t offset,
-                                         SpecialText specials, Scratch& scratch,
-                                         std::vector<Output>& tokens) const {
-  if (!rules_.normalizes_nfc || !normalize_nfc(text, scratch.normalized)) {
-    return encode_normalized(text, offset, specials, scratch, tokens);
-  }
-  const size_t first = tokens.size();
-  encode_normalized(scratch.normalized.text, 0, specials, scratch, tokens);
-  move_ranges(tokens, first, [&](uint32_t at) {
-    return offset + static_cast<uint32_t>(scratch.normalized.original(at));
-  });
-}
-
-template <typename Output>
 void ByteLevelTokenizer::encode_into(std::string_view text, SpecialText specials,
                                      std::vector<Output>& tokens) const {
   require(text.size() < kMaxText, "a text of ", text.size(), " bytes is too long to tokenize");
   const typename ScratchPool<Scratch>::Borrowed scratch(scratch_);
   encode_between(original_matcher_, text, 0, specials, tokens, [&](size_t begin, size_t end) {
-    encode_original(text.substr(begin, end - begin), begin, specials, *scratch, tokens);
+    const std::string_view part = text.substr(begin, end - begin);
+    const auto offset = static_cast<uint32_t>(begin);
+    if (!rules_.normalizes_nfc || !normalize_nfc(part, scratch->normalized)) {
+      return encode_normalized(part, offset, specials, *scratch, tokens);
+    }
+    const size_t first = tokens.size();
+    encode_normalized(scratch->normalized.text, 0, specials, *scratch, tokens);
+    move_ranges(tokens, first, [&](uint32_t at) {
+      return offset + static_cast<uint32_t>(scratch->normalized.original(at));
+    });
   });
 }
 

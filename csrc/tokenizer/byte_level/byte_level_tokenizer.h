@@ -5,11 +5,24 @@
 
 #include "tokenizer/bpe/scratch_pool.h"
 #include "tokenizer/byte_level/byte_level_bpe.h"
-#include "tokenizer/byte_level/byte_level_rules.h"
+#include "tokenizer/byte_level/split_pattern.h"
+#include "tokenizer/files/tokenizer_json.h"
 #include "tokenizer/unicode/nfc.h"
 #include "tokenizer/vocabulary_tokenizer.h"
 
 namespace fastsft {
+
+// How a byte-level tokenizer.json treats a text before its merges.
+struct ByteLevelRules {
+  SplitPattern pattern = SplitPattern::kGpt2;
+  bool adds_prefix_space = false;
+  bool normalizes_nfc = false;
+  bool ignores_merges = false;
+};
+
+// Throws NotNative for anything that is not known exactly.
+ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
+                                      const JsonTokenizerSettings& settings);
 
 // Byte-level BPE from a tokenizer.json (GPT-2, Llama 3, Qwen 2 and 3): the ids of `tokenizers`.
 class ByteLevelTokenizer : public VocabularyTokenizer {
@@ -45,9 +58,6 @@ class ByteLevelTokenizer : public VocabularyTokenizer {
 
   template <typename Output>
   void encode_into(std::string_view text, SpecialText specials, std::vector<Output>& tokens) const;
-  template <typename Output>
-  void encode_original(std::string_view text, uint32_t offset, SpecialText specials,
-                       Scratch& scratch, std::vector<Output>& tokens) const;
   template <typename Output>
   void encode_normalized(std::string_view text, uint32_t offset, SpecialText specials,
                          Scratch& scratch, std::vector<Output>& tokens) const;

@@ -42,14 +42,6 @@ class Scanner {
     }
     return at;
   }
-  size_t skip_at_most(size_t at, CharClass char_class, size_t count) const {
-    for (; count > 0 && is(at, char_class); --count) at += this->at(at).size;
-    return at;
-  }
-  size_t skip_newlines(size_t at) const {
-    while (at < text_.size() && is_newline(text_[at])) ++at;
-    return at;
-  }
 
   // \s*[\r\n]+ (when `has_newlines`), then \s+(?!\S), then \s+.
   size_t find_space_end(size_t begin, bool has_newlines) const {
@@ -84,13 +76,19 @@ size_t find_cl100k_end(std::string_view text, size_t begin, size_t digits) {
   const Scanner scanner(text);
   const auto [first, size] = scanner.at(begin);
   if (first == CharClass::kLetter) return scanner.skip(begin, CharClass::kLetter);
-  if (first == CharClass::kNumber) return scanner.skip_at_most(begin, CharClass::kNumber, digits);
+  if (first == CharClass::kNumber) {
+    size_t end = begin;
+    for (; digits > 0 && scanner.is(end, CharClass::kNumber); --digits) end += scanner.at(end).size;
+    return end;
+  }
   const size_t next = begin + size;
   if (!is_newline(text[begin]) && scanner.is(next, CharClass::kLetter)) {
     return scanner.skip(next, CharClass::kLetter);
   }
   if (first == CharClass::kOther || (text[begin] == ' ' && scanner.is(next, CharClass::kOther))) {
-    return scanner.skip_newlines(scanner.skip(next, CharClass::kOther));
+    size_t end = scanner.skip(next, CharClass::kOther);
+    while (end < text.size() && is_newline(text[end])) ++end;
+    return end;
   }
   return scanner.find_space_end(begin, true);
 }

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+
+#include "tokenizer/files/tokenizer_json.h"
 
 namespace fastsft {
 
@@ -13,6 +16,10 @@ class NotNative : public std::invalid_argument {
 };
 
 // The begin of a file's own words, for such a message.
-inline std::string in_quotes(const std::string& text) { return "\"" + text.substr(0, 200) + "\""; }
+std::string in_quotes(const std::string& text);
+
+// Throws NotNative for another model than BPE, for a setting of it that nobody here knows, and for
+// one of `unsupported` that is not null, empty, false or zero.
+void check_bpe_settings(const TokenizerJson& json, std::initializer_list<const char*> unsupported);
 
 }  // namespace fastsft

@@ -81,16 +81,12 @@ TextIndex index_pieces(const TokenizerJson& json, const std::string& where) {
   return ids;
 }
 
-size_t get_prefix_size(const Json& model, const std::string& where) {
-  const Json& prefix = get_section(model, "continuing_subword_prefix");
-  require(prefix.is_null() || prefix.is_string(), where,
-          ": model.continuing_subword_prefix: expected a text, got ", prefix.type_name());
-  return prefix.is_null() ? 0 : prefix.get_ref<const std::string&>().size();
-}
-
 void add_merges(const TokenizerJsonEvents& events, const TextIndex& ids, const std::string& where,
                 TokenizerJson& json) {
-  const size_t prefix_size = get_prefix_size(json.model, where);
+  const Json& prefix = get_section(json.model, "continuing_subword_prefix");
+  require(prefix.is_null() || prefix.is_string(), where,
+          ": model.continuing_subword_prefix: expected a text, got ", prefix.type_name());
+  const size_t prefix_size = prefix.is_null() ? 0 : prefix.get_ref<const std::string&>().size();
   std::string joined;
   json.merges.reserve(events.num_merges());
   for (size_t i = 0; i < events.num_merges(); ++i) {
@@ -108,12 +104,6 @@ void add_merges(const TokenizerJsonEvents& events, const TextIndex& ids, const s
   }
 }
 
-Json parse_model(Json& root, const std::string& where) {
-  const auto found = root.find("model");
-  require(found != root.end() && found->is_object(), where, ": expected an object \"model\"");
-  return std::move(*found);
-}
-
 }  // namespace
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
@@ -124,8 +114,11 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   TokenizerJsonEvents events(where);
   Json::sax_parse(text.begin(), text.end(), &events);
   require(events.rest.is_object(), where, ": expected an object, got ", events.rest.type_name());
+  const auto model = events.rest.find("model");
+  require(model != events.rest.end() && model->is_object(), where,
+          ": expected an object \"model\"");
   TokenizerJson json;
-  json.model = parse_model(events.rest, where);
+  json.model = std::move(*model);
   require(events.has_vocabulary, where, ": expected the vocabulary as \"model.vocab\"");
   json.pieces = std::move(events.pieces);
   // Older files leave the type out; only BPE has merges.

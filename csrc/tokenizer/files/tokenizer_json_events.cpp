@@ -150,15 +150,6 @@ void TokenizerJsonEvents::add_merge_part(std::string_view text) {
   merge_ends_.push_back(static_cast<uint32_t>(merge_texts_.size()));
 }
 
-void TokenizerJsonEvents::add_merge_line(const std::string& line) {
-  const size_t space = line.find(' ');
-  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-    refuse_value("a text without exactly one space");
-  }
-  add_merge_part(std::string_view(line).substr(0, space));
-  add_merge_part(std::string_view(line).substr(space + 1));
-}
-
 bool TokenizerJsonEvents::string(std::string& value) {
   if (section_ == Section::kRest) return add_value(Json(std::move(value)));
   const bool is_member = depth_ == section_depth_ + 1;
@@ -166,7 +157,12 @@ bool TokenizerJsonEvents::string(std::string& value) {
     if (!is_member) refuse_value("a text");
     add_piece(std::move(value));
   } else if (!is_member) {
-    add_merge_line(value);
+    const size_t space = value.find(' ');
+    if (space == std::string::npos || value.find(' ', space + 1) != std::string::npos) {
+      refuse_value("a text without exactly one space");
+    }
+    add_merge_part(std::string_view(value).substr(0, space));
+    add_merge_part(std::string_view(value).substr(space + 1));
   } else {
     if (++parts_in_merge_ > 2) refuse_value("a list of another length");
     add_merge_part(value);

@@ -50,7 +50,6 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
   void add_piece(std::string text);
   void set_number(int64_t id, double score);
   void add_merge_part(std::string_view text);
-  void add_merge_line(const std::string& line);
 
   std::string where_;
   Section section_ = Section::kRest;

@@ -1,8 +1,8 @@
-#include "tokenizer/sentencepiece/byte_masks.h"
-
 #include <bit>
 #include <cstring>
 #include <vector>
+
+#include "tokenizer/sentencepiece/word_starts.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

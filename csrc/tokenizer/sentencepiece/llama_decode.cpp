@@ -18,16 +18,6 @@ void append_bytes(std::string& bytes, std::string& text) {
   bytes.clear();
 }
 
-std::string replace_marks(std::string_view piece) {
-  std::string text;
-  for (size_t at = 0; at < piece.size();) {
-    const bool is_mark = piece.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
-    text += is_mark ? ' ' : piece[at];
-    at += is_mark ? kSpaceMark.size() : 1;
-  }
-  return text;
-}
-
 // SentencePieceProcessor.Decode over one run of pieces between special tokens.
 class RunDecoder {
  public:
@@ -37,7 +27,7 @@ class RunDecoder {
   void add(int32_t id, bool without_mark) {
     const ScoredPiece& piece = model_->pieces[id];
     if (piece.type == PieceType::kByte) {
-      bytes_ += byte_of(piece.text);
+      bytes_ += static_cast<char>(std::stoi(piece.text.substr(3, 2), nullptr, 16));
       return;
     }
     append_bytes(bytes_, text_);
@@ -52,7 +42,7 @@ class RunDecoder {
       rest.remove_prefix(kSpaceMark.size());
       strips_space_ = false;
     }
-    text_ += replace_marks(rest);
+    append_with_spaces(rest, text_);
   }
 
   std::string finish() {
@@ -61,10 +51,6 @@ class RunDecoder {
   }
 
  private:
-  static char byte_of(const std::string& piece) {
-    return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
-  }
-
   const SentencePieceModel* model_;
   bool strips_space_;
   std::string bytes_;

@@ -111,20 +111,16 @@ int32_t LlamaTokenizer::find_token(std::string_view text) const {
   return -1;
 }
 
-// Which parts SentencePiece, or the tokenizer itself, puts a space in front of.
-bool LlamaTokenizer::prefixes_part(bool is_first) const {
-  if (settings_.legacy) return bpe_.model().add_dummy_prefix;
-  return is_first && settings_.add_prefix_space;
-}
-
 template <typename Output>
 void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end,
                                  SentencePieceBpe::Scratch& scratch,
                                  std::vector<Output>& tokens) const {
-  const bool keeps_empty = begin == 0 && !settings_.legacy && settings_.add_prefix_space;
-  if (begin == end && !keeps_empty) return;
-  bpe_.encode(text.substr(begin, end - begin), static_cast<uint32_t>(begin),
-              prefixes_part(begin == 0), scratch, tokens);
+  // The space that the tokenizer itself puts in front of a text, or SentencePiece before each part.
+  const bool has_own_prefix = begin == 0 && !settings_.legacy && settings_.add_prefix_space;
+  if (begin == end && !has_own_prefix) return;
+  const bool has_prefix = settings_.legacy ? bpe_.model().add_dummy_prefix : has_own_prefix;
+  bpe_.encode(text.substr(begin, end - begin), static_cast<uint32_t>(begin), has_prefix, scratch,
+              tokens);
 }
 
 // Non-legacy: a lone prefix in front of a special token disappears (LlamaTokenizer.tokenize).

@@ -54,7 +54,6 @@ class LlamaTokenizer : public Tokenizer {
   }
 
  private:
-  bool prefixes_part(bool is_first) const;
   template <typename Output>
   void encode_around(std::string_view text, std::span<const ByteSpan> control,
                      std::vector<Output>& tokens) const;

@@ -17,23 +17,13 @@ bool is_character(const std::string& text) {
   return !text.empty() && text.size() == utf8_char_size(static_cast<unsigned char>(text[0]));
 }
 
-int32_t find_piece(const TokenizerJson& json, const std::string& text) {
-  const auto found = std::find_if(json.pieces.begin(), json.pieces.end(),
-                                  [&](const VocabularyPiece& piece) { return piece.text == text; });
-  return found == json.pieces.end() ? -1 : found->id;
-}
-
 // A character that is not in the vocabulary is written byte by byte where every byte has a piece.
 void index_bytes(const TokenizerJson& json, SentencePieceModel& model) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
   for (const VocabularyPiece& piece : json.pieces) {
-    const std::string& text = piece.text;
-    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') continue;
-    const size_t high = kDigits.find(text[3]);
-    const size_t low = kDigits.find(text[4]);
-    if (high == kDigits.npos || low == kDigits.npos) continue;
+    const auto byte = parse_byte_piece(piece.text);
+    if (!byte) continue;
     if (model.bytes.empty()) model.bytes.assign(256, -1);
-    model.bytes[high * 16 + low] = piece.id;
+    model.bytes[*byte] = piece.id;
     model.pieces[piece.id].type = PieceType::kByte;
   }
   if (std::count(model.bytes.begin(), model.bytes.end(), -1) > 0 || model.bytes.empty()) {
@@ -43,8 +33,12 @@ void index_bytes(const TokenizerJson& json, SentencePieceModel& model) {
 
 void set_unknown(const TokenizerJson& json, SentencePieceModel& model) {
   const auto unk = json.model.find("unk_token");
-  const bool is_named = unk != json.model.end() && unk->is_string();
-  model.unk_id = is_named ? find_piece(json, unk->get<std::string>()) : -1;
+  model.unk_id = -1;
+  if (unk != json.model.end() && unk->is_string()) {
+    const auto text = unk->get<std::string>();
+    const auto found = std::ranges::find(json.pieces, text, &VocabularyPiece::text);
+    if (found != json.pieces.end()) model.unk_id = found->id;
+  }
   if (model.unk_id < 0 && model.bytes.empty()) throw NotNative("a BPE model without unk_token");
   if (model.unk_id >= 0) model.pieces[model.unk_id].type = PieceType::kUnknown;
   model.fuses_unknown = json.model.value("fuse_unk", false);

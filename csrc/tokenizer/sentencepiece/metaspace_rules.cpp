@@ -3,7 +3,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "tokenizer/files/bpe_settings.h"
 #include "tokenizer/files/not_native.h"
 
 namespace fastsft {
@@ -74,18 +73,11 @@ void parse_decoder(const Json& section, MetaspaceRules& rules) {
   rules.stripped_spaces = parts[3].at("start").get<int64_t>();
 }
 
-template <typename Parse>
-auto read(Parse parse) try {
-  return parse();
-} catch (const Json::exception& error) {
-  throw_invalid("tokenizer.json: a part is missing or has an unexpected type: ", error.what());
-}
-
 }  // namespace
 
 MetaspaceRules parse_metaspace_rules(const TokenizerJson& json) {
-  return read([&] {
-    MetaspaceRules rules;
+  MetaspaceRules rules;
+  try {
     check_bpe_settings(
         json, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"});
     parse_normalizer(json.normalizer, rules);
@@ -94,8 +86,10 @@ MetaspaceRules parse_metaspace_rules(const TokenizerJson& json) {
       throw NotNative("a BPE model whose spaces stay spaces");
     }
     parse_decoder(json.decoder, rules);
-    return rules;
-  });
+  } catch (const Json::exception& error) {
+    throw_invalid("tokenizer.json: a part is missing or has an unexpected type: ", error.what());
+  }
+  return rules;
 }
 
 }  // namespace fastsft

@@ -28,10 +28,6 @@ std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& add
   return tokens;
 }
 
-bool begins_with_space(std::string_view text) {
-  return text.starts_with(' ') || text.starts_with(kSpaceMark);
-}
-
 // The byte of "<0x41>" as Rust's decoder reads it; -1 for another text.
 int parse_byte(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
@@ -53,14 +49,6 @@ void append_byte_run(std::string& bytes, std::string& text) {
   bytes.clear();
 }
 
-void append_with_spaces(std::string_view piece, std::string& text) {
-  for (size_t at = 0; at < piece.size();) {
-    const bool is_mark = piece.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
-    text += is_mark ? ' ' : piece[at];
-    at += is_mark ? kSpaceMark.size() : 1;
-  }
-}
-
 }  // namespace
 
 MetaspaceTokenizer::MetaspaceTokenizer(const TokenizerJson& json,
@@ -76,25 +64,27 @@ MetaspaceTokenizer::MetaspaceTokenizer(const TokenizerJson& json,
   }
 }
 
-bool MetaspaceTokenizer::takes_prefix(std::string_view text, uint32_t offset) const {
-  switch (rules_.prefix) {
-    case PrefixRule::kNever:
-      return false;
-    case PrefixRule::kAlways:
-      return true;
-    case PrefixRule::kUnlessSpace:
-      return !begins_with_space(text);
-    case PrefixRule::kFirstUnlessSpace:
-      return offset == 0 && !begins_with_space(text);
-  }
-  return false;
-}
-
 template <typename Output>
 void MetaspaceTokenizer::encode_plain(std::string_view text, uint32_t offset,
                                       SentencePieceBpe::Scratch& scratch,
                                       std::vector<Output>& tokens) const {
-  if (!text.empty()) bpe_.encode(text, offset, takes_prefix(text, offset), scratch, tokens);
+  if (text.empty()) return;
+  const bool begins_with_space = text.starts_with(' ') || text.starts_with(kSpaceMark);
+  bool has_prefix = false;
+  switch (rules_.prefix) {
+    case PrefixRule::kNever:
+      break;
+    case PrefixRule::kAlways:
+      has_prefix = true;
+      break;
+    case PrefixRule::kUnlessSpace:
+      has_prefix = !begins_with_space;
+      break;
+    case PrefixRule::kFirstUnlessSpace:
+      has_prefix = offset == 0 && !begins_with_space;
+      break;
+  }
+  bpe_.encode(text, offset, has_prefix, scratch, tokens);
 }
 
 template <typename Output>

@@ -37,7 +37,6 @@ class MetaspaceTokenizer : public VocabularyTokenizer {
   template <typename Output>
   void encode_plain(std::string_view text, uint32_t offset, SentencePieceBpe::Scratch& scratch,
                     std::vector<Output>& tokens) const;
-  bool takes_prefix(std::string_view text, uint32_t offset) const;
 
   MetaspaceRules rules_;
   bool strips_ = false;  // an added token takes white space next to it

@@ -8,21 +8,6 @@
 
 namespace fastsft {
 
-namespace {
-
-// The text of a piece as it is in a text that was not normalized.
-std::string write_spaces(std::string_view piece) {
-  std::string text;
-  while (!piece.empty()) {
-    const bool is_mark = piece.starts_with(kSpaceMark);
-    text += is_mark ? ' ' : piece[0];
-    piece.remove_prefix(is_mark ? kSpaceMark.size() : 1);
-  }
-  return text;
-}
-
-}  // namespace
-
 SentencePieceBpe::SentencePieceBpe(SentencePieceModel model)
     : SentencePieceBpe(std::move(model), derive_merge_rules(model), WordRule::kRunOfSpaces) {}
 
@@ -48,11 +33,13 @@ void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
   for (const auto& [left, right, rank, symbol] : ordered) {
     proven.add(left, right, {static_cast<uint32_t>(rank), symbol});
   }
+  std::string word;
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
     const ScoredPiece& piece = model_.pieces[id];
     const bool is_normal = piece.type == PieceType::kNormal && !piece.text.empty();
     if (!is_normal || !proven.contains(id)) continue;
-    const std::string word = write_spaces(piece.text);
+    word.clear();
+    append_with_spaces(piece.text, word);
     if (word.size() > WordCache::kMaxWord) {
       long_whole_words_.add(word, id);
     } else {
@@ -143,16 +130,6 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
   return at;
 }
 
-// A word of at most WordCache::kMaxWord bytes that is new and that nothing cuts.
-void SentencePieceBpe::append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
-                                  std::vector<PackedToken>& tokens, Scratch& scratch) const {
-  const size_t first = tokens.size();
-  for (const WordToken& token : merge_word(word, scratch)) {
-    tokens.push_back(pack_token(token.id, token.size));
-  }
-  scratch.cache_.insert(key, hash, std::span(tokens).subspan(first));
-}
-
 // A word of at most WordCache::kMaxWord bytes. Most new words are a known one with a comma.
 void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedToken>& tokens,
                                     Scratch& scratch) const {
@@ -169,11 +146,16 @@ void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedTok
     return scratch.cache_.insert(key, hash, {&tokens.back(), 1});
   }
   size_t end = find_fragment_end(word, 0);
-  if (end == word.size()) return append_new(word, key, hash, tokens, scratch);
   const size_t first = tokens.size();
-  for (size_t at = 0; at < word.size(); at = end) {
-    end = find_fragment_end(word, at);
-    append_short(word.substr(at, end - at), tokens, scratch);
+  if (end == word.size()) {
+    for (const WordToken& token : merge_word(word, scratch)) {
+      tokens.push_back(pack_token(token.id, token.size));
+    }
+  } else {
+    for (size_t at = 0; at < word.size(); at = end) {
+      end = find_fragment_end(word, at);
+      append_short(word.substr(at, end - at), tokens, scratch);
+    }
   }
   scratch.cache_.insert(key, hash, std::span(tokens).subspan(first));
 }

@@ -71,8 +71,6 @@ class SentencePieceBpe {
   void encode_long(std::string_view fragment, Scratch& scratch, TokenWriter<Output>& writer) const;
   void append_short(std::string_view word, std::vector<PackedToken>& tokens,
                     Scratch& scratch) const;
-  void append_new(std::string_view word, const WordCache::Key& key, uint32_t hash,
-                  std::vector<PackedToken>& tokens, Scratch& scratch) const;
   void index_whole_words(const MergeRules& rules);
   size_t find_fragment_end(std::string_view word, size_t begin) const;
   std::span<const WordToken> merge_word(std::string_view word, Scratch& scratch) const;

@@ -1,7 +1,6 @@
 #include "tokenizer/sentencepiece/sentencepiece_model.h"
 
 #include <cmath>
-#include <optional>
 
 #include "core/error.h"
 #include "core/utf8.h"
@@ -116,16 +115,6 @@ void check_settings(const Settings& settings, const std::string& where) {
       ": the model writes spaces in another way than U+2581 before words, which is not supported");
 }
 
-// The value of "<0x41>", nothing for another text.
-std::optional<uint8_t> parse_byte_piece(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
-  const size_t high = kDigits.find(text[3]);
-  const size_t low = kDigits.find(text[4]);
-  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-  return static_cast<uint8_t>(high * 16 + low);
-}
-
 void index_bytes(SentencePieceModel& model, const std::string& where) {
   model.bytes.assign(256, -1);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -141,7 +130,7 @@ void index_bytes(SentencePieceModel& model, const std::string& where) {
   }
 }
 
-void check_sizes(const SentencePieceModel& model, const std::string& where) {
+void check_pieces(SentencePieceModel& model, const std::string& where) {
   size_t bytes = 0;
   size_t squares = 0;
   for (const ScoredPiece& piece : model.pieces) {
@@ -151,10 +140,6 @@ void check_sizes(const SentencePieceModel& model, const std::string& where) {
             ": the pieces are too long: expected a vocabulary, got a piece of ", piece.text.size(),
             " bytes after ", bytes - piece.text.size(), " others");
   }
-}
-
-void check_pieces(SentencePieceModel& model, const std::string& where) {
-  check_sizes(model, where);
   TextIndex seen(model.pieces.size());
   int num_unknown = 0;
   bool has_space_mark = false;
@@ -178,6 +163,23 @@ void check_pieces(SentencePieceModel& model, const std::string& where) {
 }
 
 }  // namespace
+
+void append_with_spaces(std::string_view piece, std::string& text) {
+  for (size_t at = 0; at < piece.size();) {
+    const bool is_mark = piece.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
+    text += is_mark ? ' ' : piece[at];
+    at += is_mark ? kSpaceMark.size() : 1;
+  }
+}
+
+std::optional<uint8_t> parse_byte_piece(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
+  const size_t high = kDigits.find(text[3]);
+  const size_t low = kDigits.find(text[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<uint8_t>(high * 16 + low);
+}
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where) {
   SentencePieceModel model;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,12 @@ namespace fastsft {
 
 // U+2581, which SentencePiece writes for a space.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+// Appends a piece as a text has it: a space for U+2581.
+void append_with_spaces(std::string_view piece, std::string& text);
+
+// The value of "<0x41>", nothing for another text.
+std::optional<uint8_t> parse_byte_piece(std::string_view text);
 
 enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 

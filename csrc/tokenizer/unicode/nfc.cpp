@@ -56,15 +56,15 @@ class NfcTables {
 
  private:
   NfcTables() : combining_(combining()), active_(active()) {
-    for (const Decomposition& step : decompositions()) steps_[step.code] = &step;
-    for (const Decomposition& pair : compositions()) {
+    for (const Decomposition& step : kDecompositions) steps_[step.code] = &step;
+    for (const Decomposition& pair : kCompositions) {
       pairs_[uint64_t{pair.first} << 32 | pair.second] = pair.code;
     }
   }
 
   static std::vector<CodePointTable::Range> combining() {
     std::vector<CodePointTable::Range> ranges;
-    for (const auto& range : combining_ranges()) {
+    for (const auto& range : kCombiningRanges) {
       ranges.push_back({range.first, range.last, range.combining_class});
     }
     return ranges;
@@ -75,10 +75,10 @@ class NfcTables {
     const auto add = [&](uint32_t first, uint32_t last, uint8_t value) {
       ranges.push_back({first, last, value});
     };
-    for (const Decomposition& step : decompositions()) add(step.code, step.code, 1);
-    for (const Decomposition& pair : compositions()) add(pair.code, pair.code, 0);
-    for (const Decomposition& pair : compositions()) add(pair.second, pair.second, 1);
-    for (const auto& range : combining_ranges()) add(range.first, range.last, 1);
+    for (const Decomposition& step : kDecompositions) add(step.code, step.code, 1);
+    for (const Decomposition& pair : kCompositions) add(pair.code, pair.code, 0);
+    for (const Decomposition& pair : kCompositions) add(pair.second, pair.second, 1);
+    for (const auto& range : kCombiningRanges) add(range.first, range.last, 1);
     add(kVowel, kVowel + kNumVowels - 1, 1);
     add(kTail + 1, kTail + kNumTails - 1, 1);
     return ranges;
@@ -157,18 +157,6 @@ void compose(std::vector<uint32_t>& parts) {
   parts.resize(size);
 }
 
-void append_normalized(std::string_view stretch, std::vector<uint32_t>& parts, std::string& text) {
-  parts.clear();
-  for (size_t at = 0; at < stretch.size();) {
-    const DecodedChar c = decode_char(stretch, at);
-    NfcTables::get().decompose(c.code, parts);
-    at += c.size;
-  }
-  sort_marks(parts);
-  compose(parts);
-  for (const uint32_t code : parts) append_utf8(code, text);
-}
-
 }  // namespace
 
 size_t NormalizedText::original(size_t at) const {
@@ -188,10 +176,19 @@ bool normalize_nfc(std::string_view original, NormalizedText& result) {
   std::vector<uint32_t> parts;
   size_t done = 0;
   for (; begin < original.size(); std::tie(begin, end) = find_stretch(original, end)) {
+    const std::string_view stretch = original.substr(begin, end - begin);
+    parts.clear();
+    for (size_t at = 0; at < stretch.size();) {
+      const DecodedChar c = decode_char(stretch, at);
+      NfcTables::get().decompose(c.code, parts);
+      at += c.size;
+    }
+    sort_marks(parts);
+    compose(parts);
     result.text += original.substr(done, begin - done);
     const size_t at = result.text.size();
-    append_normalized(original.substr(begin, end - begin), parts, result.text);
-    if (std::string_view(result.text).substr(at) != original.substr(begin, end - begin)) {
+    for (const uint32_t code : parts) append_utf8(code, result.text);
+    if (std::string_view(result.text).substr(at) != stretch) {
       result.changes_.push_back({at, result.text.size(), begin, end});
     }
     done = end;

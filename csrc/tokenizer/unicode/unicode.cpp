@@ -1,7 +1,9 @@
 #include "tokenizer/unicode/unicode.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 
 #include "tokenizer/unicode/unicode_tables.h"
@@ -9,24 +11,17 @@
 namespace fastsft {
 namespace {
 
-using Ranges = std::vector<CodePointTable::Range>;
+struct ValuedRanges {
+  std::span<const CodePointRange> ranges;
+  uint8_t value;
+};
 
-void add_ranges(std::span<const CodePointRange> added, uint8_t value, Ranges& ranges) {
-  for (const CodePointRange& range : added) ranges.push_back({range.first, range.last, value});
-}
-
-Ranges class_ranges() {
-  Ranges ranges;
-  add_ranges(letter_ranges(), static_cast<uint8_t>(CharClass::kLetter), ranges);
-  add_ranges(number_ranges(), static_cast<uint8_t>(CharClass::kNumber), ranges);
-  add_ranges(space_ranges(), static_cast<uint8_t>(CharClass::kSpace), ranges);
-  return ranges;
-}
-
-Ranges make_word_ranges() {
-  Ranges ranges;
-  add_ranges(word_ranges(), 1, ranges);
-  return ranges;
+std::vector<CodePointTable::Range> list_ranges(std::initializer_list<ValuedRanges> parts) {
+  std::vector<CodePointTable::Range> all;
+  for (const auto& [ranges, value] : parts) {
+    for (const CodePointRange& range : ranges) all.push_back({range.first, range.last, value});
+  }
+  return all;
 }
 
 }  // namespace
@@ -66,12 +61,15 @@ CodePointTable::CodePointTable(const std::vector<Range>& ranges) {
 }
 
 const CodePointTable& char_classes() {
-  static const CodePointTable table(class_ranges());
+  static const CodePointTable table(
+      list_ranges({{kLetterRanges, static_cast<uint8_t>(CharClass::kLetter)},
+                   {kNumberRanges, static_cast<uint8_t>(CharClass::kNumber)},
+                   {kSpaceRanges, static_cast<uint8_t>(CharClass::kSpace)}}));
   return table;
 }
 
 const CodePointTable& word_chars() {
-  static const CodePointTable table(make_word_ranges());
+  static const CodePointTable table(list_ranges({{kWordRanges, 1}}));
   return table;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 namespace fastsft {
 
@@ -24,13 +23,8 @@ struct Decomposition {
   uint32_t second;
 };
 
-// Written by scripts/make_unicode_tables.py from what `tokenizers` does.
-std::span<const CodePointRange> letter_ranges();
-std::span<const CodePointRange> number_ranges();
-std::span<const CodePointRange> space_ranges();
-std::span<const CodePointRange> word_ranges();
-std::span<const CombiningRange> combining_ranges();
-std::span<const Decomposition> decompositions();  // by code point, one step, without Hangul
-std::span<const Decomposition> compositions();    // those that NFC puts together again
+// From what `tokenizers` does. kDecompositions: by code point, one step, without Hangul;
+// kCompositions: those that NFC puts together again.
+#include "tokenizer/unicode/unicode_tables.inc"
 
 }  // namespace fastsft

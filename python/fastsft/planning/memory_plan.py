@@ -1,6 +1,6 @@
 """Memory of a run, planned before it begins: tokens of a micro-batch and what backward computes again.
 
-The bytes come from the engine's own description of itself (csrc/train/memory_plan.h).
+The bytes come from the engine's own description of itself (csrc/train/memory.h).
 """
 
 from __future__ import annotations

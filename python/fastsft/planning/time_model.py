@@ -99,7 +99,7 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
         return {}
     link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
-    reduced = model.trained * (2 if plan.setting.state.grad_dtype == "bfloat16" else 4)
+    reduced = model.trained * plan.setting.state.grad_itemsize
     strategy = plan.setting.state.strategy
     if strategy == "full_shard":
         moved = (2 * 2 * model.parameters + reduced) / tokens
@@ -171,12 +171,13 @@ class _Model:
     @property
     def optimizer_bytes(self) -> float:
         """Of a step on one rank: master, optimizer state, gradient and its norm, bfloat16 weight."""
-        gradient = 2 if self.state.grad_dtype == "bfloat16" else 4
+        gradient = self.state.grad_itemsize
         moment = 2 if self.state.optim_dtype == "bfloat16" else 4
         kept = {"adamw": 4 * moment, "adamw_8bit": 4, "sgd": 0, "adafactor": 3 * gradient}[
             self.state.optimizer
         ]
-        master = 8 if self.state.master_dtype == "split" else 10
+        copied = self.state.itemsize if self.state.master_itemsize == 4 else 0  # of a whole master
+        master = 8 + copied
         held: int = 1 if self.state.strategy == "no_shard" else self.ranks
         return float((master + kept + 2 * gradient) * self.trained / held)
 
