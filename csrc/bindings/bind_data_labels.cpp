@@ -73,7 +73,7 @@ LabelledData label_file(const std::string& path, const Labeller& labeller) {
 
 std::optional<LabelledData> label_lists(const py::object& sources, const Labeller& labeller) {
   std::vector<Conversation> conversations;
-  if (!MessageListReader().read(sources, conversations)) {
+  if (!PythonListReader().read(sources, conversations)) {
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     return std::nullopt;
   }

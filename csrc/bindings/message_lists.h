@@ -13,7 +13,7 @@ namespace py = pybind11;
 
 // Conversations from a sequence of message lists, read as RecordParser would read them from
 // JSON. The GIL must be held.
-class MessageListReader {
+class PythonListReader {
  public:
   // False when something is not of the plain kinds (list or tuple of dicts, texts of type str,
   // None, bool, int or float, no lone surrogate), where the way through JSON decides, and for an

@@ -9,6 +9,7 @@ namespace {
 // Whether a text has `part` in it, when `around` is put before and after it.
 bool any_contains(const Turns& turns, const std::string& part, const std::string& around = "") {
   return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
+    if (around.empty()) return text->find(part) != std::string::npos;
     return (around + *text + around).find(part) != std::string::npos;
   });
 }

@@ -17,9 +17,11 @@ std::string name_fields(const RecordSketch& record, bool is_first) {
   }
   if (record.fields.size() > kMost) names += ", ...";
   if (record.has("chosen") && record.has("rejected")) {
-    names += ": preference data, which supervised training cannot use as it is";
+    return names + ": preference data, which supervised training cannot use as it is";
   }
-  const auto list = std::ranges::find_if(record.fields, &FieldSketch::lists_objects);
+  const auto list = std::ranges::find_if(record.fields, [](const FieldSketch& field) {
+    return field.lists_objects && !field.messages;
+  });
   if (is_first && list != record.fields.end()) {
     names += concat("; if the records are in ", printable(list->name),
                     ", write that list alone into the file");

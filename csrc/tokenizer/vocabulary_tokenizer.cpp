@@ -52,7 +52,7 @@ void add_template(const Json& section, AddedAround& around) {
 }
 
 // What the post_processor of a tokenizer.json adds around a single text: TemplateProcessing,
-// ByteLevel and sequences of these.
+// ByteLevel and sequences of these. Throws NotNative for another one.
 void add_processor(const Json& section, AddedAround& around) {
   if (section.is_null()) return;
   const auto type = section.at("type").get<std::string>();

@@ -2,6 +2,8 @@
 
 #include "train/engine.h"
 
+#include <limits>
+
 namespace fastsft {
 
 BatchRules Engine::batch_rules(bool find_packed) const {

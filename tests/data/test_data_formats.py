@@ -205,7 +205,7 @@ def test_what_is_of_no_format_names_its_fields(tmp_path: Path) -> None:
     assert 'no "conversations"; its fields are enquiry, answer' in str(fault)
     pair = [{"role": "user", "content": "a"}]
     (fault,) = labelled(write_records(path, [{"chosen": pair, "rejected": pair}]), FASTCHAT).faults
-    assert "chosen, rejected: preference data" in str(fault)
+    assert "chosen, rejected: preference data" in str(fault) and "that list alone" not in str(fault)
 
 
 def test_a_named_format_is_the_one_that_is_read(tmp_path: Path) -> None:

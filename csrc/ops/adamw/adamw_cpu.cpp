@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "ops/adamw/philox.h"
 #include "ops/cpu/elements.h"

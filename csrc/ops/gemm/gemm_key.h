@@ -32,7 +32,8 @@ struct GemmKeyHash {
 };
 
 // The key of out = op(a) op(b) + beta * out for checked operands of at least one element each.
-// TF32 as torch.backends.cuda.matmul says, which `--tf32 True` sets; off by default.
+// TF32, which counts for float32 operands only, as torch.backends.cuda.matmul says, which `--tf32
+// True` sets; off by default.
 GemmKey gemm_key(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
                  bool transpose_b, double beta);
 

@@ -160,13 +160,13 @@ class _Job(Generic[T]):
 
 
 class Beat:
-    """Time of the next sign of life."""
+    """Times of the signs of life. seconds: from one to the next, at least."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._last, self._longest = seconds, time.monotonic(), 0.0
+        self.seconds, self._last, self._longest = seconds, time.monotonic(), 0.0
 
     def wait(self) -> float:
-        return max(0.0, self._last + self._seconds - time.monotonic())
+        return max(0.0, self._last + self.seconds - time.monotonic())
 
     def due(self) -> bool:
         if self.wait() > 0:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from fastsft.ranks.store import exchange_number, own_store
-from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
+from fastsft.ranks.timed_store import Beat, BoundedStore, SilentStoreError
 from fastsft.weight_sync.errors import seconds
 from fastsft.weight_sync.interfaces import Engine, Message, Store
 from fastsft.weight_sync.plan import SyncPlan
@@ -42,8 +42,7 @@ class StoreExchange:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
         self._left = False
         self._silence: SilentStoreError | None = None
-        self._sign: float | None = None  # when `alive` ended
-        self._away = 0.0  # seconds without a sign of life, at most, since `alive` began
+        self._beat: Beat | None = None  # since `alive`
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
@@ -111,9 +110,8 @@ class StoreExchange:
     def alive(self) -> Iterator[None]:
         """Inside, the others hear that this process lives."""
         every = min(_BEAT_S, self._deadline_s / 4)
-        with self._store.beating(self._key(_BEATS, self._rank), every) as beat:
+        with self._store.beating(self._key(_BEATS, self._rank), every) as self._beat:
             yield
-            self._away, self._sign = beat.longest_gap(), time.monotonic()
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
         """The first rank from `first` on whose post is missing, and its signs of life."""
@@ -154,16 +152,21 @@ class StoreExchange:
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _check_presence(self, kind: str) -> None:
-        """RuntimeError if this rank was silent for so long, since `alive` began, that others gave it up.
+        """RuntimeError if ranks that wait for `kind` may have given this one up, of which no sign came.
 
-        They had posted before that all went well here, and what they post next may come later than this rank
-        looks.
+        They had posted that all went well there, and what they post next may come later than this rank looks.
         """
-        away = self._away if self._sign is None else max(self._away, time.monotonic() - self._sign)
-        if away > self._deadline_s:
+        if self._beat is None:
+            return
+        away = self._beat.longest_gap()
+        if away <= self._deadline_s - self._beat.seconds:
+            return
+        others = [rank for rank in range(self._world_size) if rank != self._rank]
+        if self._ask(kind, functools.partial(self._posted, kind, others), self._end()):
             raise RuntimeError(
-                f"{self._kinds[kind]}: this process stood still for {away:.1f} seconds, and after "
-                f"{self._deadline_s:g} seconds the other ranks give it up; make the call again on every rank"
+                f"{self._kinds[kind]}: this process, or the store of the ranks, stood still for {away:.1f} "
+                f"seconds, and after {self._deadline_s:g} seconds without a sign the others give a rank "
+                "up; make the call again on every rank"
             )
 
     def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
