@@ -164,7 +164,7 @@ class StoreExchange:
         others = [rank for rank in range(self._world_size) if rank != self._rank]
         if self._ask(kind, functools.partial(self._posted, kind, others), self._end()):
             raise RuntimeError(
-                f"{self._kinds[kind]}: this process, or the store of the ranks, stood still for {away:.1f} "
+                f"{self._kinds[kind]}: this process, or the store of the ranks, was stopped for {away:.1f} "
                 f"seconds, and after {self._deadline_s:g} seconds without a sign the others give a rank "
                 "up; make the call again on every rank"
             )
