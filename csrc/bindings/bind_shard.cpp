@@ -39,6 +39,13 @@ Value named_option(const char* option, const std::string& given) {
   throw_invalid(option, " is \"", given, "\", expected ", known);
 }
 
+static_assert(std::apply(
+                  []<typename... Value>(const StateOptionField<Value>&...) {
+                    return ((Named<Value> || !std::is_enum_v<Value>) && ...);
+                  },
+                  state_option_fields()),
+              "an enum of StateOptions needs an overload of option_names");
+
 template <typename Value>
 using PythonOption = std::decay_t<decltype(option_value(std::declval<const Value&>()))>;
 

@@ -66,7 +66,7 @@ struct StateOptionField {
   const char* text;
 };
 
-inline auto state_option_fields() {
+constexpr auto state_option_fields() {
   const auto field = []<typename Value>(const char* name, Value StateOptions::*member,
                                         const char* text) {
     return StateOptionField<Value>{name, member, text};

@@ -24,7 +24,8 @@ struct StrategyContext {
   RankGroups& groups;                   // likewise
   StateOptions options;
   at::Device device;  // of parameters, gradients and optimizer state
-  // Units that are whole at once next to the one computed and its neighbour (1 when tied).
+  // Units that are whole at once next to the one computed and its neighbour, or the last block,
+  // which backward begins with (1 when tied).
   size_t resident_units;
   bool prefetch = true;   // false: every gather is waited for at once, for comparison
   bool blocking = false;  // likewise every reduction

@@ -12,9 +12,7 @@ from cuda_on_cpu.mutations import mutants, rows_of
 from cuda_on_cpu.sweep import calls
 from device_ops import TWO_ORDERS, kernels_on_cpu
 
-NAMES = re.compile(
-    r"__global__\s+void\s+(?:__launch_bounds__\([^{;]*?\)\s*)?(\w+)\s*\(\s*(?:const |T\*|\w+Args|double)"
-)
+NAMES = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^{;]*?\)\s*)?(\w+)\s*\(")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,9 +29,8 @@ def kernels_in_sources() -> set[tuple[str, str]]:
         for path, text in files.items()
         for name in NAMES.findall(text)
     }
-    assert len(found) == sum(text.count("__global__") for text in files.values()), (
-        "a kernel was not recognised"
-    )
+    for path, text in files.items():
+        assert len(NAMES.findall(text)) == text.count("__global__"), f"{path}: a kernel was not recognised"
     return found
 
 
@@ -53,7 +50,8 @@ def test_every_instance_of_every_kernel_runs() -> None:
     instances = emulation().instances()
     launched = [instance for instance in instances if instance.launches]
     print(f"{len(launched)} of {len(instances)} instances launched by {cases} calls")
-    assert [(i.file, i.name) for i in instances if not i.launches] == []
+    missed = [(i.file, i.name) for i in instances if not i.launches]
+    assert missed == [], "not launched: add calls to tests/cuda_on_cpu/sweep.py"
     assert {(i.file, i.name.partition("<")[0]) for i in launched} == kernels_in_sources()
 
 

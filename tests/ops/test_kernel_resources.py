@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from kernel_resources import committed, grown, measured
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
 
 def test_only_rare_kernels_spill() -> None:
@@ -14,6 +18,15 @@ def test_only_rare_kernels_spill() -> None:
     spilling = {name for (_, name), figures in committed().items() if figures[1]}
     narrow = [name for name in spilling if not name.startswith("wide_backward_kernel<")]
     assert all(name.endswith(", 1024>") and name.startswith("backward_kernel<") for name in narrow), spilling
+
+
+def test_the_table_has_every_kernel() -> None:
+    names: dict[str, set[str]] = defaultdict(set)
+    for file, name in committed():
+        names[file].add(name.partition("<")[0])
+    found = {str(path.relative_to(CSRC)): path.read_text().count("__global__") for path in CSRC.rglob("*.cu")}
+    counts = {file: len(names[file]) for file in found} | {file: len(names[file]) for file in names}
+    assert counts == found, "python scripts/kernel_resources.py --write"
 
 
 def test_growth_is_seen() -> None:

@@ -125,7 +125,7 @@ def test_the_checks_see_reductions_and_steps_that_are_waited_for() -> None:
 
 @pytest.mark.parametrize("strategy", _C.strategies())
 def test_no_strategy_waits_inside_a_step(strategy: str) -> None:
-    nodes = 2 if strategy.startswith("hybrid") else 0
+    nodes = 2 if _C.strategies()[strategy] else 0
     for spans in run_ranks(2 * max(nodes, 1), record, strategy, False, node_size=nodes):
         check_no_waits(spans)
 

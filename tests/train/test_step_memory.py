@@ -103,7 +103,7 @@ def ranks_of(groups: dict[str, str], options: dict[str, Any]) -> list[Memory]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_ranks_take_no_more_than_what_gloo_clones(strategy: str, dtype: str) -> None:
     """A gather and a reduction, each beside the last of its kind, which gloo's thread may drop late."""
-    nodes = 2 if strategy.startswith("hybrid") else 0
+    nodes = 2 if _C.strategies()[strategy] else 0
     ranks, options = 2 * max(nodes, 1), {"strategy": strategy, "compute_dtype": dtype}
     plan = planned_bytes(
         config(False), world_size=ranks, node_size=nodes, micro_batch=(TOKENS, TOKENS, TOKENS),

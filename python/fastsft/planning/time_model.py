@@ -55,6 +55,8 @@ class Prediction(NamedTuple):
 
 def why_not(plan: MemoryPlan) -> str:
     """Why there is no prediction for this plan, "" if there is one."""
+    from fastsft import _C
+
     setting, state = plan.setting, plan.setting.state
     if setting.called is not None:
         return "it knows models with a native engine only"
@@ -62,8 +64,10 @@ def why_not(plan: MemoryPlan) -> str:
         return "it is made for bfloat16 and float16 compute"
     if state.offload:
         return "it knows no optimizer state on the host yet"
-    if setting.world_size > 8 or state.strategy.startswith("hybrid"):
+    if setting.world_size > 8 or dict(_C.strategies())[state.strategy]:
         return "it knows one machine only"
+    if state.strategy not in ("no_shard", "shard_grad_op", "full_shard"):
+        return f"it does not know what {state.strategy} communicates"
     return ""
 
 
