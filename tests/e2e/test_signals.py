@@ -123,7 +123,7 @@ def test_a_second_interrupt_leaves_at_once(
 def test_a_second_interrupt_still_saves_what_takes_less_than_seconds(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = warm.start({**flags, "save_steps": 100}, tmp_path, 1, ("place", "op:rms_norm", "sleep", 0, 6, 1.0))
+    run = warm.start({**flags, "save_steps": 100}, tmp_path, 1, ("place", "op:rms_norm", "sleep", 0, 6, 0.5))
     run.wait_for("reached op:rms_norm")
     run.send(signal.SIGINT)
     run.wait_for("received SIGINT")
