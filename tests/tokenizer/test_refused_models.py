@@ -68,6 +68,10 @@ def no_space_mark(model: Any) -> None:
     next(piece for piece in model.pieces if piece.piece == "▁").piece = "qqqq"
 
 
+def no_byte_fallback(model: Any) -> None:
+    model.trainer_spec.byte_fallback = False
+
+
 def missing_byte(model: Any) -> None:
     model.pieces[10].type = 1
 
@@ -85,6 +89,7 @@ def missing_byte(model: Any) -> None:
         (long_pieces, "too long"),
         (no_space_mark, r"U\+2581"),
         (missing_byte, "byte 7 has no piece"),
+        (no_byte_fallback, "of type byte although byte_fallback is off"),
     ],
 )
 def test_unsupported_vocabulary(edit: Callable[[Any], None], reason: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 #include "tokenizer/sentencepiece/sentencepiece_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -204,6 +205,10 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   check_settings(settings, where);
   check_pieces(model, where);
   if (settings.byte_fallback) index_bytes(model, where);
+  // SentencePiece refuses it, too.
+  const auto byte = std::ranges::find(model.pieces, PieceType::kByte, &ScoredPiece::type);
+  require(settings.byte_fallback || byte == model.pieces.end(), where,
+          ": a piece is of type byte although byte_fallback is off");
   return model;
 }
 
