@@ -248,6 +248,18 @@ def test_a_refusal_offers_bfloat16_gradients() -> None:
         choose_plan(setting, wish, work, Room(narrow))
 
 
+def test_a_refusal_offers_no_flag_that_saves_nothing() -> None:
+    setting = changed(
+        SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16", master_dtype="split"
+    )
+    wish = Wish("block", 256, longest=256)
+    both = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16"}
+    narrow = plan_memory(changed(setting, **both), "block", 256, work(256)).total
+    with pytest.raises(ValueError) as error:
+        choose_plan(setting, wish, work, Room(narrow))
+    assert f"--grad_dtype bfloat16 --optim_dtype bfloat16 ({size_text(narrow)})" in str(error.value)
+
+
 def test_the_table_adds_up() -> None:
     plan = plan_memory(SETTING, "selective", 1024, work(1024))
     *rows, last, beside = memory_table(plan, Room(2 * plan.total))

@@ -180,7 +180,11 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
         yield "--master_dtype split", planned(setting.with_state(master_dtype="split"))
     if state.grad_dtype == "float32":
         yield "--grad_dtype bfloat16", planned(setting.with_state(grad_dtype="bfloat16"))
-    narrow: dict[str, Any] = {name: choices[-1] for name, choices in state_flag_choices().items()}
+    narrow: dict[str, Any] = {
+        name: choices[-1]
+        for name, choices in state_flag_choices().items()
+        if planned(setting.with_state(**{name: choices[-1]})).total < plan.total
+    }
     if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
         flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
         yield flags, planned(setting.with_state(**narrow))
