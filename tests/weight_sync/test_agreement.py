@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from fastsft.ranks.timed_store import BoundedStore
-from fastsft.weight_sync import agreement, read_state_dict
+from fastsft.weight_sync import agreement, exchange, read_state_dict
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
 
@@ -53,8 +53,8 @@ def test_ranks_that_differ_are_told_and_can_go_on(tmp_path: Path) -> None:
 def test_a_rank_late_with_its_plan_does_not_go_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds that the other has gone, not the hash that the other had posted before."""
     gone, store = threading.Event(), BoundedStore(dist.HashStore, 30.0)
-    monkeypatch.setattr(agreement, "own_store", lambda: store)
-    monkeypatch.setattr(agreement, "exchange_number", lambda occasion: 0)
+    monkeypatch.setattr(exchange, "own_store", lambda: store)
+    monkeypatch.setattr(exchange, "exchange_number", lambda occasion: 0)
     monkeypatch.setattr(agreement, "ranks_of", lambda engine: (engine, 2))
     plan: Any = SimpleNamespace(hash="the same")
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
-from fastsft.weight_sync.agreement import StoreExchange, other_model
+from fastsft.weight_sync.agreement import other_model
 from fastsft.weight_sync.errors import ReplacedError
+from fastsft.weight_sync.exchange import StoreExchange
 from fastsft.weight_sync.files import (
     TEMPORARY,
     remove_file,

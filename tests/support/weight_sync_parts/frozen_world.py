@@ -21,7 +21,7 @@ from fastsft.weight_sync import (
     CheckpointCoordinator,
     Synchronizer,
     SyncPlan,
-    agreement,
+    exchange,
     fsdp_save_state_dict,
     fsdp_sync_weight_nccl,
     fsdp_upload_state_dict,
@@ -80,7 +80,7 @@ def freezing(kind: str, others: list[Path]) -> Iterator[None]:
     once."""
     if kind == "call":
         freeze()
-    real = agreement.StoreExchange.post
+    real = exchange.StoreExchange.post
 
     def stopping(self: Any, posted: str, **content: Any) -> None:
         if posted == kind and "failed" not in content:
@@ -89,18 +89,18 @@ def freezing(kind: str, others: list[Path]) -> Iterator[None]:
             freeze()
         real(self, posted, **content)
 
-    agreement.StoreExchange.post = stopping  # type: ignore[method-assign]
+    exchange.StoreExchange.post = stopping  # type: ignore[method-assign]
     try:
         yield
     finally:
-        agreement.StoreExchange.post = real  # type: ignore[method-assign]
+        exchange.StoreExchange.post = real  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
 def telling(kind: str, path: Path) -> Iterator[None]:
     """Inside, a file tells that this process has begun to wait for `kind`."""
     names = ("collect", "collect_all", "collect_patiently")
-    reals = {name: getattr(agreement.StoreExchange, name) for name in names}
+    reals = {name: getattr(exchange.StoreExchange, name) for name in names}
 
     def collecting(name: str, self: Any, collected: str, *ranks: Any) -> Any:
         if collected == kind:
@@ -108,12 +108,12 @@ def telling(kind: str, path: Path) -> Iterator[None]:
         return reals[name](self, collected, *ranks)
 
     for name in names:
-        setattr(agreement.StoreExchange, name, functools.partialmethod(functools.partial(collecting, name)))
+        setattr(exchange.StoreExchange, name, functools.partialmethod(functools.partial(collecting, name)))
     try:
         yield
     finally:
         for name, real in reals.items():
-            setattr(agreement.StoreExchange, name, real)
+            setattr(exchange.StoreExchange, name, real)
 
 
 def wait_for_file(path: Path) -> None:
