@@ -14,10 +14,12 @@ endif()
 
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c
-    "import importlib.util as u; s = u.find_spec('nlohmann_json'); print(s.submodule_search_locations[0] if s else '')"
-  OUTPUT_VARIABLE nlohmann_dir OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    "import importlib.metadata as m, importlib.util as u; s = u.find_spec('nlohmann_json'); print(s.submodule_search_locations[0] if s else '', m.version('nlohmann_json') if s else '', sep=';')"
+  OUTPUT_VARIABLE nlohmann_probe OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+list(GET nlohmann_probe 0 nlohmann_dir)
+list(GET nlohmann_probe 1 nlohmann_version)
 find_path(NLOHMANN_JSON_INCLUDE_DIR nlohmann/json.hpp HINTS ${nlohmann_dir}/include REQUIRED)
 add_library(fastsft_json INTERFACE)
 add_library(fastsft::json ALIAS fastsft_json)
-fastsft_keep_headers(json_headers nlohmann_json ${NLOHMANN_JSON_INCLUDE_DIR})
+fastsft_keep_headers(json_headers nlohmann_json "${nlohmann_version}" ${NLOHMANN_JSON_INCLUDE_DIR})
 target_include_directories(fastsft_json SYSTEM INTERFACE ${json_headers})

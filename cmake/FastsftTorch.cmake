@@ -1,8 +1,7 @@
 # libtorch is the installed torch wheel, linked directly: torch's own CMake package refuses to configure
 # without a CUDA toolkit when the wheel is a CUDA build.
 execute_process(
-  COMMAND ${Python_EXECUTABLE} -c
-    "import importlib.metadata as m, importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', m.version('torch') if s else '', sep=';')"
+  COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/scripts/metadata/installed_torch.py
   OUTPUT_VARIABLE torch_probe OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 list(GET torch_probe 0 FASTSFT_TORCH_DIR)
 list(GET torch_probe 1 FASTSFT_TORCH_VERSION)
@@ -40,7 +39,7 @@ list(GET torch_gomp 0 torch_gomp)
 
 add_library(fastsft_torch INTERFACE)
 add_library(fastsft::torch ALIAS fastsft_torch)
-fastsft_keep_headers(torch_headers torch ${FASTSFT_TORCH_DIR}/include)
+fastsft_keep_headers(torch_headers torch ${FASTSFT_TORCH_VERSION} ${FASTSFT_TORCH_DIR}/include)
 target_include_directories(fastsft_torch SYSTEM INTERFACE ${torch_headers}
   ${torch_headers}/torch/csrc/api/include)
 target_compile_definitions(fastsft_torch INTERFACE AT_PER_OPERATOR_HEADERS USE_DISTRIBUTED USE_C10D_GLOO)

@@ -1,9 +1,9 @@
 """Builds fastsft with releases of Python, torch and transformers, and runs the core of the suite with each.
 
-Each pair of Python and torch gets a new virtual environment, in which `pip install --no-build-isolation .`
-builds the extension. Each release of transformers is then installed into it, and CORE is run: the recorded
-runs and labels, saving and the demo. A record goes to --records (JSON lines) as soon as it is known;
-`--table` prints the records as the table of docs/versions.md.
+Each pair of Python and torch gets a new virtual environment, in which `pip install .` builds the
+extension with that torch. Each release of transformers is then installed into it, and CORE is run:
+the recorded runs and labels, saving and the demo. A record goes to --records (JSON lines) as soon as
+it is known; `--table` prints the records as the table of docs/versions.md.
 
     python scripts/try_versions.py --torches 2.11 2.15 --transformers 4.57.6 5.24.0
 """
@@ -30,7 +30,6 @@ CORE = (
     "tests/saving tests/cli/test_demo.py tests/cli/test_demo_run.py "
     "tests/originals/test_originals.py::test_the_library_as_it_is"
 )
-BUILD = ("cmake", "ninja")
 
 
 def main() -> int:
@@ -104,11 +103,9 @@ class _Environment:
 
     def build(self, torch: str, cuda: bool) -> dict | None:
         """What went wrong; None: nothing."""
-        build = [each for each in _project()["build-system"]["requires"] if not each.startswith("torch")]
         for step in (
             ("pip", "install", "--quiet", f"torch=={torch}.*"),
-            ("pip", "install", "--quiet", *build, *BUILD),
-            ("pip", "install", "--quiet", "--no-build-isolation", *_cuda_setting(cuda), "."),
+            ("pip", "install", "--quiet", *_cuda_setting(cuda), "."),
         ):
             result = self._run(*step)
             if result.returncode:

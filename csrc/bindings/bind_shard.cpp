@@ -84,7 +84,7 @@ void define_makers(py::class_<StateOptions>& type, const StateOptionField<Value>
            "A copy with other values; None: as it is here.");
 }
 
-std::string representation(const StateOptions& options) {
+std::string state_options_repr(const StateOptions& options) {
   std::string text;
   each_field([&](const auto& field) {
     const auto value = py::repr(py::cast(option_value(options.*field.member)));
@@ -117,13 +117,13 @@ void bind_shard(py::module_& module) {
           "master_itemsize", &StateOptions::master_itemsize,
           "Bytes of a master, or of its lower half; 0 where the master itself is "
           "computed with.")
-      .def("__repr__", &representation)
+      .def("__repr__", &state_options_repr)
       .def("__eq__",
            [](const StateOptions& self, const py::object& other) {
              return py::isinstance<StateOptions>(other) && self == other.cast<StateOptions>();
            })
       .def("__hash__",
-           [](const StateOptions& self) { return py::hash(py::str(representation(self))); });
+           [](const StateOptions& self) { return py::hash(py::str(state_options_repr(self))); });
 }
 
 }  // namespace fastsft::bindings

@@ -14,7 +14,7 @@ namespace fastsft::bindings {
 namespace {
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
-using NamedTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
+using WireTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
 using TiedNames = std::vector<std::pair<std::string, std::string>>;
 using Tensors = std::vector<at::Tensor>;
 
@@ -33,7 +33,7 @@ uint32_t buffer_checksum(const at::Tensor& buffer, int64_t bytes) {
 
 void bind_plan(py::module_& module) {
   py::class_<SyncPlan>(module, "SyncPlan")
-      .def(py::init([](const std::vector<NamedTensor>& tensors, const TiedNames& tied) {
+      .def(py::init([](const std::vector<WireTensor>& tensors, const TiedNames& tied) {
              std::vector<TensorSpec> specs;
              for (const auto& [name, dtype, shape] : tensors) {
                specs.push_back({name, dtype_of(name, dtype), shape});
@@ -45,7 +45,7 @@ void bind_plan(py::module_& module) {
            "tensors"_a, "tied"_a = TiedNames())
       .def_property_readonly("tensors",
                              [](const SyncPlan& plan) {
-                               std::vector<NamedTensor> tensors;
+                               std::vector<WireTensor> tensors;
                                for (const auto& tensor : plan.tensors()) {
                                  tensors.emplace_back(tensor.name, torch_dtype_name(tensor.dtype),
                                                       tensor.shape);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import runpy
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,26 @@ def dynamic_metadata(field: str, settings: dict[str, object] | None = None, *_: 
         raise ValueError(
             f"expected the field 'dependencies' without settings, got {field!r} with {settings!r}"
         )
-    installed = importlib.metadata.version("torch")
     versions = _versions()
-    if (problem := versions["torch_problem"](installed)) is not None:
+    installed = _installed_torch()
+    if installed is None:
+        raise ValueError(f"torch is not installed: pip install '{versions['torch_requirement']()}'")
+    if (problem := versions["torch_problem"](installed.version)) is not None:
         raise ValueError(problem)
-    return [f"torch=={versions['minor_version'](installed)}.*", *RUNTIME]
+    return [f"torch=={versions['minor_version'](installed.version)}.*", *RUNTIME]
 
 
 def get_requires_for_dynamic_metadata(_: object = None) -> list[str]:
-    """Torch must be importable when the metadata is made."""
-    return [f"torch=={_versions()['TORCH_ISOLATED']}.*"]
+    """Nothing where a torch of the range is installed; else the release that a build of pip's own fetches."""
+    versions = _versions()
+    installed = _installed_torch()
+    if installed is not None and versions["torch_problem"](installed.version) is None:
+        return []
+    return [f"torch=={versions['TORCH_ISOLATED']}.*"]
+
+
+def _installed_torch() -> Any:
+    return runpy.run_path(str(Path(__file__).with_name("installed_torch.py")))["installed_torch"]()
 
 
 def _versions() -> dict[str, Any]:

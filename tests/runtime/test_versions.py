@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import runpy
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,64 @@ def test_releases_outside(version: str, monkeypatch: pytest.MonkeyPatch) -> None
         load_native()
 
 
-def test_an_isolated_build_asks_for_one_release_of_the_range() -> None:
+# What pip puts in front of an interpreter while it builds: the environment's own packages are out of sight.
+HIDES_PACKAGES = "import sys\nsys.path = [each for each in sys.path if 'site-packages' not in each]\n"
+
+
+def isolated(tmp_path: Path, python: str, code: str) -> str:
+    (tmp_path / "sitecustomize.py").write_text(HIDES_PACKAGES)
+    program = f"import runpy, sys\nsys.path.append({str(ROOT / 'scripts' / 'metadata')!r})\n{code}"
+    environment = {"PYTHONPATH": str(tmp_path), "PYTHONNOUSERSITE": "1"}
+    done = subprocess.run(
+        [python, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+REQUIRED = "import dependencies; print(*dependencies.get_requires_for_dynamic_metadata())"
+WHEEL = "import dependencies; print(dependencies.dynamic_metadata('dependencies')[0])"
+
+
+def test_a_build_of_pip_takes_the_torch_of_the_environment(tmp_path: Path) -> None:
+    hidden = "import importlib.util; print(importlib.util.find_spec('torch'))"
+    assert isolated(tmp_path, sys.executable, hidden) == "None"
+    assert isolated(tmp_path, sys.executable, REQUIRED) == ""
+    installed = versions.minor_version(_C.torch_version)
+    assert isolated(tmp_path, sys.executable, WHEEL) == f"torch=={installed}.*"
+
+
+def test_a_venv_that_shows_its_base_has_the_torch_of_its_base(tmp_path: Path) -> None:
+    for shows, expected in ((False, f"torch=={versions.TORCH_ISOLATED}.*"), (True, "")):
+        folder = tmp_path / str(shows)
+        venv.create(folder, system_site_packages=shows, with_pip=False)
+        # The base of a venv of a venv is the interpreter below both: it is told that it is this one.
+        base = f"import sys; sys.base_prefix = sys.base_exec_prefix = {sys.prefix!r}\n"
+        assert isolated(tmp_path, str(folder / "bin" / "python"), base + REQUIRED) == expected
+
+
+def test_a_build_without_torch_asks_for_one_release_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    expected = f"torch=={versions.TORCH_ISOLATED}.*"
-    assert expected in needed and versions.torch_problem(f"{versions.TORCH_ISOLATED}.0") is None
-    assert provider()["get_requires_for_dynamic_metadata"]() == [expected]
+    assert not [each for each in needed if each.startswith("torch")]
+    assert versions.torch_problem(f"{versions.TORCH_ISOLATED}.0") is None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for found in ([], [NoTorchOfTheRange()]):
+        monkeypatch.setattr(importlib.metadata, "distributions", lambda found=found, **_: found)
+        required = provider()["get_requires_for_dynamic_metadata"]()
+        assert required == [f"torch=={versions.TORCH_ISOLATED}.*"]
+    with pytest.raises(ValueError, match=r"goes with torch .* got torch 2\.9\.1"):
+        provider()["dynamic_metadata"]("dependencies")
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    with pytest.raises(ValueError, match=r"torch is not installed: pip install 'torch>="):
+        provider()["dynamic_metadata"]("dependencies")
+
+
+class NoTorchOfTheRange:
+    """A distribution that is too old."""
+
+    version = "2.9.1"
+
+    def locate_file(self, name: str) -> Path:
+        return Path(torch.__file__).parent
 
 
 def test_the_wheel_asks_for_the_torch_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 # The first and the last minor release of torch that the extension is built with. cmake/FastsftTorch.cmake
-# reads the two lines. A build of pip's own (with isolation) takes the one of the whole suite; so does
-# pyproject.toml.
+# reads the two lines. Where none of them is installed, pip builds with the one of the whole suite.
 TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
