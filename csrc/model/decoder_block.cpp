@@ -66,9 +66,13 @@ class Block {
     adapt(refs_.gate_up_adapters, a.normed2, a.gate_up_adapters, a.gate_up);
     swiglu(a.gate_up, a.activated, config_.gelu);
     if (refs_.mlp_norm) return add_normed_mlp(a, out);
-    out.copy_(a.middle);
-    add(refs_.down_bias, out);
-    gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
+    if (refs_.down_bias) {
+      out.copy_(a.middle);
+      add(refs_.down_bias, out);
+      gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
+    } else {
+      gemm_add(a.activated, weight(refs_.down), a.middle, out, false, true);
+    }
     adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
 

@@ -59,6 +59,30 @@ def test_bfloat16_result_is_rounded_once(
     assert ((exact - slack).bfloat16() <= out).all() and (out <= (exact + slack).bfloat16()).all()
 
 
+@pytest.mark.parametrize("dtype,out_dtype", [(d, o) for d in DTYPES for o in {d, torch.float32}])
+@pytest.mark.parametrize("sizes", [(7, 5, 3), (65, 130, 17), (4, 3, 0)])
+def test_an_addend_apart_from_the_result(
+    dtype: torch.dtype, out_dtype: torch.dtype, sizes: tuple[int, int, int]
+) -> None:
+    m, n, k = sizes
+    a, b = operand(m, k, False, dtype), operand(k, n, True, dtype)
+    addend = torch.randn(m, 2 * n).to(out_dtype)[:, n:]  # its rows are apart
+    before, out = addend.clone(), torch.full((m, n), torch.nan, dtype=out_dtype)
+    torch.ops.fastsft.gemm_add(a, b, addend, out, False, True)
+    in_place = addend.clone()
+    torch.ops.fastsft.gemm(a, b, in_place, False, True, 1.0)
+    assert torch.equal(out, in_place) and torch.equal(addend, before)
+    assert_close(out, a.double() @ b.double().T + before.double())
+
+
+def test_an_addend_of_another_form_is_refused() -> None:
+    a, b, out = torch.ones(2, 3), torch.ones(3, 5), torch.ones(2, 5)
+    with pytest.raises(ValueError, match="gemm_add: addend has shape"):
+        torch.ops.fastsft.gemm_add(a, b, torch.ones(5), out, False, False)
+    with pytest.raises(ValueError, match="gemm_add: addend is BFloat16"):
+        torch.ops.fastsft.gemm_add(a, b, torch.ones(2, 5).bfloat16(), out, False, False)
+
+
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_an_empty_sum_is_beta_times_out(beta: float) -> None:
     out = torch.ones(3, 4)

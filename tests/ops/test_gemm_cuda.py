@@ -39,6 +39,22 @@ def test_products(
     assert_close(made, expected + (out.double() if beta else 0))
 
 
+@pytest.mark.parametrize("dtype,out_dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (65, 130, 17), (512, 768, 1024), (7, 8, 0)])
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_an_addend_apart_from_the_result(
+    device: OpDevice, dtype: torch.dtype, out_dtype: torch.dtype, sizes: tuple[int, ...], offset: int
+) -> None:
+    m, n, k = sizes
+    a, b = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
+    whole = torch.randn(m, n + 16).to(device.place, out_dtype)
+    addend, before = whole[:, offset : offset + n], whole.clone()
+    out = torch.full((m, n), torch.nan, dtype=out_dtype, device=device.place)
+    device.ops.gemm_add(a.to(device.place), b.to(device.place), addend, out, False, True)
+    assert_close(out.cpu(), a.double() @ b.double().T + addend.double().cpu())
+    assert torch.equal(whole, before)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("offset", [0, 1, 8])
 def test_strided_rows_at_any_address(device: OpDevice, dtype: torch.dtype, offset: int) -> None:

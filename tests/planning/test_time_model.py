@@ -30,16 +30,19 @@ def plan(tokens: int, recompute: str, world_size: int = 1, config: str = SEVEN, 
 @pytest.mark.parametrize(
     ("tokens", "recompute", "state", "tokens_per_second"),
     [
-        (8192, "gate_up", {"master_dtype": "float32"}, 12_530),
-        (4096, "none", {"master_dtype": "float32"}, 13_790),
-        (8192, "none", {"master_dtype": "split"}, 14_200),
-        (16384, "none", {"master_dtype": "split", **BF16}, 14_230),
+        (8192, "gate_up", {"master_dtype": "float32"}, 12_553),
+        (4096, "none", {"master_dtype": "float32"}, 13_817),
+        (8192, "none", {"master_dtype": "split"}, 14_229),
+        (16384, "none", {"master_dtype": "split", **BF16}, 14_259),
     ],
 )
 def test_seven_billion_on_an_h200(
     tokens: int, recompute: str, state: dict[str, str], tokens_per_second: float
 ) -> None:
-    """A reading of the kernels by others predicts these; gradients in bfloat16 were slower then."""
+    """A reading of the kernels by others predicts these, less a copy of 0.14 us a token that is gone.
+
+    Gradients in bfloat16 were slower then.
+    """
     found = predict(plan(tokens, recompute, **state), H200)
     assert found.tokens_per_second == pytest.approx(tokens_per_second, rel=0.015)
     assert found.mfu == pytest.approx(found.tokens_per_second * 41.25e9 / 989e12, rel=0.002)

@@ -11,6 +11,11 @@ void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool 
   FASTSFT_DISPATCH(gemm, a, b, out, transpose_a, transpose_b, beta);
 }
 
+void gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+              const at::Tensor& out, bool transpose_a, bool transpose_b) {
+  FASTSFT_DISPATCH(gemm_add, a, b, addend, out, transpose_a, transpose_b);
+}
+
 int64_t gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                        bool transpose_a, bool transpose_b, double beta, int64_t candidate) {
   FASTSFT_DISPATCH(gemm_candidate, a, b, out, transpose_a, transpose_b, beta, candidate);
@@ -31,6 +36,15 @@ void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   check_shape(kOp, {"out", out}, {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)});
 }
 
+void check_gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+                    const at::Tensor& out, bool transpose_a, bool transpose_b) {
+  constexpr const char* kOp = "gemm_add";
+  check_gemm(a, b, out, transpose_a, transpose_b, 1.0);
+  check_tensors(kOp, {{"a", a}, {"addend", addend}});
+  check_dtype(kOp, {"addend", addend}, out.scalar_type());
+  check_shape(kOp, {"addend", addend}, {out.size(0), out.size(1)});
+}
+
 void check_gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                           bool transpose_a, bool transpose_b, double beta, int64_t candidate) {
   check_gemm(a, b, out, transpose_a, transpose_b, beta);
@@ -42,6 +56,9 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "gemm(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, float beta) -> "
       "()");
+  m.def(
+      "gemm_add(Tensor a, Tensor b, Tensor addend, Tensor(a!) out, bool transpose_a, bool "
+      "transpose_b) -> ()");
   m.def(
       "gemm_candidate(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, "
       "float beta, int candidate) -> int");

@@ -13,6 +13,11 @@ namespace fastsft {
 void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
           bool transpose_b, double beta);
 
+// out = op(a) op(b) + addend, with `addend` of the shape and dtype of `out`, its rows strided and
+// its columns contiguous: what gemm adds to a copy of it (beta = 1), on CUDA without that copy.
+void gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+              const at::Tensor& out, bool transpose_a, bool transpose_b);
+
 // gemm by the algorithm number `candidate` of those that the device's library proposes for these
 // operands, best first by its own estimate; returns how many there are. From then on gemm takes
 // this one for products of the same shapes, dtypes and alignments. For measuring: on CUDA only.
@@ -21,6 +26,8 @@ int64_t gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tenso
 
 void check_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
                 bool transpose_b, double beta);
+void check_gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+                    const at::Tensor& out, bool transpose_a, bool transpose_b);
 void check_gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                           bool transpose_a, bool transpose_b, double beta, int64_t candidate);
 

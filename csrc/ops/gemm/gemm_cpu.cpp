@@ -40,8 +40,18 @@ void gemm_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, b
   product(left, right, out, static_cast<float>(beta));
 }
 
+void gemm_add_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+                  const at::Tensor& out, bool transpose_a, bool transpose_b) {
+  check_gemm_add(a, b, addend, out, transpose_a, transpose_b);
+  out.copy_(addend);
+  gemm_cpu(a, b, out, transpose_a, transpose_b, 1.0);
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(fastsft, CPU, m) { m.impl("gemm", &gemm_cpu); }
+TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
+  m.impl("gemm", &gemm_cpu);
+  m.impl("gemm_add", &gemm_add_cpu);
+}
 
 }  // namespace fastsft

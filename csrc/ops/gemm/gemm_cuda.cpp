@@ -19,21 +19,41 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   if (!wide.is_same(out)) out.copy_(wide);
 }
 
-void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
-               bool transpose_b, double beta) {
-  check_gemm(a, b, out, transpose_a, transpose_b, beta);
+// out = op(a) op(b) + beta * addend; `addend` is `out` or lies apart from it.
+void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+             const at::Tensor& out, bool transpose_a, bool transpose_b, double beta) {
   if (out.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(a.device());
+  const auto add_in_place = [&] {
+    if (!addend.is_same(out)) out.copy_(addend);
+  };
   if (a.numel() == 0) {  // an empty sum
+    add_in_place();
     beta == 0 ? out.zero_() : out.mul_(beta);
     return;
   }
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
-  const cuda::GemmKey key = cuda::gemm_key(left, right, out, transpose_a, transpose_b, beta);
+  const cuda::GemmKey key =
+      cuda::gemm_key(left, right, addend, out, transpose_a, transpose_b, beta);
   const auto plan = cuda::gemm_plan(key);
-  if (plan->candidates.empty()) return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
-  cuda::run_gemm(*plan, key, plan->chosen, left.data_ptr(), right.data_ptr(), out.data_ptr(),
-                 static_cast<float>(beta));
+  if (plan->candidates.empty()) {
+    add_in_place();
+    return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
+  }
+  cuda::run_gemm(*plan, key, plan->chosen, left.data_ptr(), right.data_ptr(), addend.data_ptr(),
+                 out.data_ptr(), static_cast<float>(beta));
+}
+
+void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
+               bool transpose_b, double beta) {
+  check_gemm(a, b, out, transpose_a, transpose_b, beta);
+  product(a, b, out, out, transpose_a, transpose_b, beta);
+}
+
+void gemm_add_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
+                   const at::Tensor& out, bool transpose_a, bool transpose_b) {
+  check_gemm_add(a, b, addend, out, transpose_a, transpose_b);
+  product(a, b, cuda::with_separate_rows(addend), out, transpose_a, transpose_b, 1.0);
 }
 
 int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
@@ -42,13 +62,13 @@ int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::
   TORCH_CHECK_VALUE(a.numel() > 0 && out.numel() > 0, "gemm_candidate: an operand is empty");
   const c10::cuda::CUDAGuard guard(a.device());
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
-  const cuda::GemmKey key = cuda::gemm_key(left, right, out, transpose_a, transpose_b, beta);
+  const cuda::GemmKey key = cuda::gemm_key(left, right, out, out, transpose_a, transpose_b, beta);
   const auto plan = cuda::gemm_plan(key);
   const auto count = static_cast<int64_t>(plan->candidates.size());
   TORCH_CHECK_VALUE(candidate < count, "gemm_candidate: candidate ", candidate, " of ", count);
   cuda::choose_gemm_candidate(key, static_cast<size_t>(candidate));
   cuda::run_gemm(*plan, key, static_cast<size_t>(candidate), left.data_ptr(), right.data_ptr(),
-                 out.data_ptr(), static_cast<float>(beta));
+                 out.data_ptr(), out.data_ptr(), static_cast<float>(beta));
   return count;
 }
 
@@ -56,6 +76,7 @@ int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::
 
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("gemm", &gemm_cuda);
+  m.impl("gemm_add", &gemm_add_cuda);
   m.impl("gemm_candidate", &gemm_candidate_cuda);
 }
 

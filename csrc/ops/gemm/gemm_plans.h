@@ -23,6 +23,6 @@ void choose_gemm_candidate(const GemmKey& key, size_t index);
 
 // Enqueues the product with the candidate `index` on the current stream of the key's device.
 void run_gemm(const GemmPlan& plan, const GemmKey& key, size_t index, const void* a, const void* b,
-              void* out, float beta);
+              const void* addend, void* out, float beta);
 
 }  // namespace fastsft::cuda

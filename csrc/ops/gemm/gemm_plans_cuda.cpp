@@ -81,11 +81,11 @@ void choose_gemm_candidate(const GemmKey& key, size_t index) {
 }
 
 void run_gemm(const GemmPlan& plan, const GemmKey& key, size_t index, const void* a, const void* b,
-              void* out, float beta) {
+              const void* addend, void* out, float beta) {
   const auto device = static_cast<c10::DeviceIndex>(key.device);
   const auto stream = c10::cuda::getCurrentCUDAStream(device);
   const std::lock_guard lock(mutex());
-  plan.product.run(lt_handle(key.device), plan.candidates[index], a, b, out, beta,
+  plan.product.run(lt_handle(key.device), plan.candidates[index], a, b, addend, out, beta,
                    workspace(stream), kWorkspaceBytes, stream);
 }
 

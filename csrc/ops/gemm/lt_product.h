@@ -20,7 +20,8 @@ template <typename T>
 using LtHandle = std::unique_ptr<std::remove_pointer_t<T>, LtDelete>;
 
 // A product as cuBLASLt sees it. Its matrices are column-major, so a row-major
-// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand.
+// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand. The addend may
+// be the result's own memory.
 class LtProduct {
  public:
   explicit LtProduct(const GemmKey& key);
@@ -32,13 +33,13 @@ class LtProduct {
 
   // Enqueues the product on `stream`.
   void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-           const void* b, void* out, float beta, void* workspace, size_t workspace_bytes,
-           cudaStream_t stream) const;
+           const void* b, const void* addend, void* out, float beta, void* workspace,
+           size_t workspace_bytes, cudaStream_t stream) const;
 
  private:
   GemmKey key_;
   LtHandle<cublasLtMatmulDesc_t> desc_;
-  LtHandle<cublasLtMatrixLayout_t> a_, b_, out_;
+  LtHandle<cublasLtMatrixLayout_t> a_, b_, addend_, out_;
 };
 
 }  // namespace fastsft::cuda

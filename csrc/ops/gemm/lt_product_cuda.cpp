@@ -62,7 +62,7 @@ LtHandle<cublasLtMatmulPreference_t> preferences(const GemmKey& key, size_t work
   prefer(key, result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
          static_cast<uint32_t>(key.alignment_a));
   prefer(key, result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-         static_cast<uint32_t>(key.alignment_out));
+         static_cast<uint32_t>(key.alignment_add));
   prefer(key, result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
          static_cast<uint32_t>(key.alignment_out));
   return owner;
@@ -77,6 +77,7 @@ LtProduct::LtProduct(const GemmKey& key)
                 key.lda)),
       b_(layout(key, key.dtype, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n,
                 key.ldb)),
+      addend_(layout(key, key.out_dtype, key.m, key.n, key.ldadd)),
       out_(layout(key, key.out_dtype, key.m, key.n, key.ldout)) {}
 
 std::vector<cublasLtMatmulAlgo_t> LtProduct::propose(cublasLtHandle_t handle,
@@ -85,7 +86,7 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::propose(cublasLtHandle_t handle,
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(count));
   int returned = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, desc_.get(), b_.get(), a_.get(), out_.get(),
+      cublasLtMatmulAlgoGetHeuristic(handle, desc_.get(), b_.get(), a_.get(), addend_.get(),
                                      out_.get(), preference.get(), count, found.data(), &returned);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, key_, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -97,11 +98,12 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::propose(cublasLtHandle_t handle,
 }
 
 void LtProduct::run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-                    const void* b, void* out, float beta, void* workspace, size_t workspace_bytes,
-                    cudaStream_t stream) const {
+                    const void* b, const void* addend, void* out, float beta, void* workspace,
+                    size_t workspace_bytes, cudaStream_t stream) const {
   const float alpha = 1.0f;
-  check(cublasLtMatmul(handle, desc_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, out,
-                       out_.get(), out, out_.get(), &algorithm, workspace, workspace_bytes, stream),
+  check(cublasLtMatmul(handle, desc_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, addend,
+                       addend_.get(), out, out_.get(), &algorithm, workspace, workspace_bytes,
+                       stream),
         key_, "cublasLtMatmul");
 }
 

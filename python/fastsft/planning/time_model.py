@@ -156,7 +156,7 @@ class _Model:
     def elementwise(self) -> float:
         """Bytes of norms, rotary positions, SwiGLU and the copies around attention; bfloat16."""
         rope = 2 * (self.query + self.key)
-        forward = 8 * self.hidden + rope + 2 * self.query + 3 * self.inner
+        forward = 6 * self.hidden + rope + 2 * self.query + 3 * self.inner
         backward = 8 * self.hidden + rope + 2 * (self.query + 2 * self.key) + 5 * self.inner
         return 2.0 * self.layers * (forward + backward)
 
