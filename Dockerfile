@@ -1,9 +1,10 @@
 # For CPUs: docker build -t fastsft . && docker run fastsft demo
 FROM python:3.11-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ ninja-build && rm -rf /var/lib/apt/lists/*
+RUN python -m venv /opt/fastsft && /opt/fastsft/bin/pip install --no-cache-dir 'torch==2.11.*'
 WORKDIR /source
 COPY . .
-RUN python -m venv /opt/fastsft && /opt/fastsft/bin/pip install --no-cache-dir .
+RUN /opt/fastsft/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim-bookworm
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*

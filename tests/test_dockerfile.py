@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from fastsft.runtime.versions import TORCH_ISOLATED
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 KNOWN = ("FROM", "RUN", "WORKDIR", "COPY", "ENV", "ENTRYPOINT")
@@ -54,10 +56,12 @@ def test_a_command_is_a_shells_and_leaves_no_cache(line: str) -> None:
 
 
 def test_what_is_built_is_what_the_image_starts() -> None:
-    build, run = " ".join(of("RUN")[:2]), of("RUN")[2]
+    *build_lines, run = of("RUN")
+    build = " ".join(build_lines)
     assert "g++" in build.split() and "libgomp1" in run.split()  # the compiler; its OpenMP at run time
-    environment = re.search(r"-m venv (\S+) && \1/bin/pip install", build)
-    assert environment is not None
+    environment = re.search(r"-m venv (\S+) && \1/bin/pip install --no-cache-dir '(torch==.*?)'", build)
+    assert environment is not None and environment[2] == f"torch=={TORCH_ISOLATED}.*"
+    assert build_lines[-1] == f"{environment[1]}/bin/pip install --no-cache-dir ."
     (folder,) = {place for line in of("COPY")[1:] for place in line.split()[1:]}
     assert folder == environment[1] and f"PATH={folder}/bin:$PATH" in of("ENV")
     stages = [image.partition(" AS ")[2] for image in of("FROM")]

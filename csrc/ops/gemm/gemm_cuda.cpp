@@ -19,7 +19,7 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   if (!wide.is_same(out)) out.copy_(wide);
 }
 
-// out = op(a) op(b) + beta * addend; `addend` is `out` or lies apart from it.
+// out = op(a) op(b) + beta * addend; `addend` is `out` or apart from it.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
              const at::Tensor& out, bool transpose_a, bool transpose_b, double beta) {
   if (out.numel() == 0) return;
