@@ -33,13 +33,14 @@ endif()
 # wheels of 2.11, `libgomp-<hash>.so.1` in others.
 file(GLOB torch_gomp ${torch_lib}/libgomp*.so* ${FASTSFT_TORCH_DIR}/../torch.libs/libgomp*.so*)
 if(NOT torch_gomp)
-  message(FATAL_ERROR "no libgomp beside ${torch_lib}: this torch was not built with GNU OpenMP")
+  message(FATAL_ERROR "no libgomp in ${torch_lib}: fastsft links the OpenMP runtime of torch's own wheels; install torch from PyPI")
 endif()
 list(GET torch_gomp 0 torch_gomp)
 
 add_library(fastsft_torch INTERFACE)
 add_library(fastsft::torch ALIAS fastsft_torch)
-fastsft_keep_headers(torch_headers torch ${FASTSFT_TORCH_VERSION} ${FASTSFT_TORCH_DIR}/include)
+fastsft_keep_headers(torch_headers torch "${FASTSFT_TORCH_VERSION}-cuda${FASTSFT_TORCH_CUDA_VERSION}"
+  ${FASTSFT_TORCH_DIR}/include)
 target_include_directories(fastsft_torch SYSTEM INTERFACE ${torch_headers}
   ${torch_headers}/torch/csrc/api/include)
 target_compile_definitions(fastsft_torch INTERFACE AT_PER_OPERATOR_HEADERS USE_DISTRIBUTED USE_C10D_GLOO)

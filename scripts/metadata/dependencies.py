@@ -39,7 +39,7 @@ def dynamic_metadata(field: str, settings: dict[str, object] | None = None, *_: 
 
 
 def get_requires_for_dynamic_metadata(_: object = None) -> list[str]:
-    """Nothing where a torch of the range is installed; else the release that a build of pip's own fetches."""
+    """Nothing where a torch of the range is installed; else the release for an isolated build."""
     versions = _versions()
     installed = _installed_torch()
     if installed is not None and versions["torch_problem"](installed.version) is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import site
 import sys
-import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,30 +22,26 @@ class Torch(NamedTuple):
 def installed_torch() -> Torch | None:
     """The torch that can be imported; else the one of the environment that is installed into."""
     spec = importlib.util.find_spec("torch")
-    if spec is not None and spec.submodule_search_locations:
-        return Torch(Path(spec.submodule_search_locations[0]), importlib.metadata.version("torch"))
+    if spec is not None and spec.origin is not None:
+        return Torch(Path(spec.origin).parent, importlib.metadata.version("torch"))
     for distribution in importlib.metadata.distributions(name="torch", path=_site_directories()):
         directory = Path(str(distribution.locate_file("torch")))
-        if (directory / "lib").is_dir():
+        if _brings_openmp(directory):
             return Torch(directory, distribution.version)
     return None
 
 
+def _brings_openmp(directory: Path) -> bool:
+    """Wheels do; the torch of conda does not, and the extension cannot be linked with it."""
+    return any(directory.glob("lib/libgomp*.so*")) or any(directory.parent.glob("torch.libs/libgomp*.so*"))
+
+
 def _site_directories() -> list[str]:
-    """This interpreter's packages, not those of a build; and those of its base, if a venv has them."""
-    directories = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    settings = Path(sys.prefix, "pyvenv.cfg")
-    if settings.is_file() and _includes_base(settings.read_text("utf-8")):
-        base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
-        directories += [sysconfig.get_path(name, vars=base) for name in ("purelib", "platlib")]
-    return list(dict.fromkeys(directories))
-
-
-def _includes_base(settings: str) -> bool:
-    pairs = (line.partition("=") for line in settings.splitlines())
-    return any(
-        name.strip() == "include-system-site-packages" and value.strip() == "true" for name, _, value in pairs
-    )
+    """Where this interpreter looks for packages when nothing is hidden from it."""
+    directories = site.getsitepackages()  # those of a venv's base, too, if it shows them
+    if sys.base_prefix in site.PREFIXES:
+        directories.append(site.getusersitepackages())
+    return directories
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ def test_bfloat16_result_is_rounded_once(
     assert ((exact - slack).bfloat16() <= out).all() and (out <= (exact + slack).bfloat16()).all()
 
 
-@pytest.mark.parametrize("dtype,out_dtype", [(d, o) for d in DTYPES for o in {d, torch.float32}])
+@pytest.mark.parametrize(
+    "dtype,out_dtype", [(d, o) for d in DTYPES for o in dict.fromkeys((d, torch.float32))]
+)
 @pytest.mark.parametrize("sizes", [(7, 5, 3), (65, 130, 17), (4, 3, 0)])
 def test_an_addend_apart_from_the_result(
     dtype: torch.dtype, out_dtype: torch.dtype, sizes: tuple[int, int, int]

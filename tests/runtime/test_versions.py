@@ -47,10 +47,10 @@ def test_releases_outside(version: str, monkeypatch: pytest.MonkeyPatch) -> None
 HIDES_PACKAGES = "import sys\nsys.path = [each for each in sys.path if 'site-packages' not in each]\n"
 
 
-def isolated(tmp_path: Path, python: str, code: str) -> str:
+def isolated(tmp_path: Path, python: str, code: str, variables: dict[str, str] | None = None) -> str:
     (tmp_path / "sitecustomize.py").write_text(HIDES_PACKAGES)
     program = f"import runpy, sys\nsys.path.append({str(ROOT / 'scripts' / 'metadata')!r})\n{code}"
-    environment = {"PYTHONPATH": str(tmp_path), "PYTHONNOUSERSITE": "1"}
+    environment = {"PYTHONPATH": str(tmp_path), "PYTHONNOUSERSITE": "1", **(variables or {})}
     done = subprocess.run(
         [python, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
@@ -69,12 +69,29 @@ def test_a_build_of_pip_takes_the_torch_of_the_environment(tmp_path: Path) -> No
     assert isolated(tmp_path, sys.executable, WHEEL) == f"torch=={installed}.*"
 
 
+@pytest.mark.parametrize("place", ["nowhere", "user", "user of a venv"])
+def test_packages_of_the_user_are_seen_where_the_interpreter_sees_them(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=False)
+    show = "import sysconfig; print(sysconfig.get_path('purelib', 'posix_user'))"
+    base = "" if place == "user of a venv" else "import sys; sys.prefix = sys.base_prefix; "
+    base += "import site; site.PREFIXES[:] = [sys.prefix]\n"
+    user = {"PYTHONUSERBASE": str(tmp_path / "user")}
+    site_packages = Path(isolated(tmp_path, str(folder / "bin" / "python"), show, user))
+    if place != "nowhere":
+        site_packages.mkdir(parents=True)
+        for name in ("torch", f"torch-{_C.torch_version}.dist-info"):
+            (site_packages / name).symlink_to(Path(torch.__file__).parents[1] / name)
+    expected = "" if place == "user" else f"torch=={versions.TORCH_ISOLATED}.*"
+    assert isolated(tmp_path, str(folder / "bin" / "python"), base + REQUIRED, user) == expected
+
+
 def test_a_venv_that_shows_its_base_has_the_torch_of_its_base(tmp_path: Path) -> None:
     for shows, expected in ((False, f"torch=={versions.TORCH_ISOLATED}.*"), (True, "")):
         folder = tmp_path / str(shows)
         venv.create(folder, system_site_packages=shows, with_pip=False)
-        # The base of a venv of a venv is the interpreter below both: it is told that it is this one.
-        base = f"import sys; sys.base_prefix = sys.base_exec_prefix = {sys.prefix!r}\n"
+        # The base of a venv of a venv is the interpreter below both: `site` is told that it is this one.
+        base = f"import site; site.PREFIXES[1:] = [{sys.prefix!r}] * {shows}\n"
         assert isolated(tmp_path, str(folder / "bin" / "python"), base + REQUIRED) == expected
 
 
@@ -100,7 +117,7 @@ class NoTorchOfTheRange:
     version = "2.9.1"
 
     def locate_file(self, name: str) -> Path:
-        return Path(torch.__file__).parent
+        return Path(torch.__file__).parent  # with its OpenMP
 
 
 def test_the_wheel_asks_for_the_torch_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ void gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool 
           bool transpose_b, double beta);
 
 // out = op(a) op(b) + addend, with `addend` of the shape and dtype of `out`, its rows strided and
-// its columns contiguous: what gemm adds to a copy of it (beta = 1), on CUDA without that copy.
+// its columns contiguous. The result is that of gemm with beta = 1 on a copy of `addend`, which may
+// be `out`, but must not overlap it otherwise.
 void gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
               const at::Tensor& out, bool transpose_a, bool transpose_b);
 
