@@ -27,7 +27,7 @@ MicroBatchShape shape_of(const Batch& batch) {
 
 std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
   if (!ref.trained) return std::nullopt;
-  return ref.view(gradient->flat());
+  return ref.view(*gradient);
 }
 
 double beta_of(const ParamRef& ref, UnitGradient* gradient) {
@@ -217,7 +217,7 @@ void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double
     grad_products = buffers_.get(Buffer::kGradHeadAdapters);
     adapter_products(adapters, weights, dropout, rows.normed, *products);
     b = ref.view(weights);
-    grad_b = ref.view(gradient->flat());
+    grad_b = ref.view(*gradient);
     beta = gradient->beta(ref.offset);
   }
   linear_cross_entropy(rows.normed, head_.head.view(weights), batch.targets, batch.token_weights,
@@ -250,7 +250,7 @@ void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strat
   if (UnitGradient* gradient = whole_gradient(strategy, place)) {
     const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(place));
     if (head_.embedding.trained) {
-      at::Tensor table = head_.embedding.view(gradient->flat());
+      at::Tensor table = head_.embedding.view(*gradient);
       if (gradient->beta(head_.embedding.offset) == 0.0) table.zero_();
       if (embedding_scale_ != 1) grad.mul_(embedding_scale_);
       if (config_.padding_idx >= 0) {

@@ -266,7 +266,7 @@ class Block {
 
   static std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
     if (!ref.trained) return std::nullopt;
-    return ref.view(gradient->flat());
+    return ref.view(*gradient);
   }
   static double beta(const ParamRef& ref, UnitGradient* gradient) {
     return ref.trained ? gradient->beta(ref.offset) : 0.0;
@@ -276,13 +276,13 @@ class Block {
   static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
     if (!ref.trained) return;
-    gemm(grad_y, x, ref.view(gradient->flat()), true, false, gradient->beta(ref.offset));
+    gemm(grad_y, x, ref.view(*gradient), true, false, gradient->beta(ref.offset));
   }
 
   static void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,
                          const at::Tensor& grad_y) {
     if (!bias || !bias->trained) return;
-    bias_backward(grad_y, bias->view(gradient->flat()), gradient->beta(bias->offset));
+    bias_backward(grad_y, bias->view(*gradient), gradient->beta(bias->offset));
   }
 
   // What a norm read and gave.
@@ -340,7 +340,7 @@ void block_backward(const BlockContext& context, const BlockRefs& refs, const Pl
   block.mlp_backward(saved, grad, gradient, !through_attention);
   if (through_attention) block.attention_backward_into(saved, grad, gradient, stops);
   // Parts of a group that never change have no gradient.
-  for (const ParamRef& ref : refs.held) ref.view(gradient->flat()).zero_();
+  for (const ParamRef& ref : refs.held) ref.view(*gradient).zero_();
 }
 
 }  // namespace fastsft

@@ -204,11 +204,6 @@ int64_t DecoderLayout::num_trained_parameters() const {
   return sum;
 }
 
-at::Tensor ParamRef::view(const at::Tensor& flat) const {
-  if (columns == 0) return flat.narrow(0, offset, rows);
-  return flat.narrow(0, offset, rows * columns).view({rows, columns});
-}
-
 BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t layer) {
   const std::string prefix = block_prefix(layer);
   const Refs ref(layout, layout.block(layer));

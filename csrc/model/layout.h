@@ -63,9 +63,18 @@ struct ParamRef {
   int64_t columns = 0;  // 0: a vector of `rows`
   bool trained = true;
 
-  at::Tensor view(const at::Tensor& flat) const;
+  at::Tensor view(const at::Tensor& flat) const { return form(flat.narrow(0, offset, numel())); }
+  at::Tensor view(const UnitGradient& gradient) const {
+    return form(gradient.range(offset, numel()));
+  }
   at::Tensor view(const PlaceWeights& weights) const {
     return view(trained ? weights.trained : weights.frozen);
+  }
+
+ private:
+  int64_t numel() const { return columns == 0 ? rows : rows * columns; }
+  at::Tensor form(const at::Tensor& range) const {
+    return columns == 0 ? range : range.view({rows, columns});
   }
 };
 

@@ -11,10 +11,12 @@ namespace {
 
 int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-// Floats of the products y = x W^T of a layer, forward and both gradients.
+// Floats of the products y = x W^T of a layer, forward and both gradients; that of W is float32, or
+// as narrow as the rest.
 int64_t largest_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t outputs) {
   return std::max({cpu::gemm_floats(tokens, inputs, outputs, dtype),
                    cpu::gemm_floats(outputs, tokens, inputs, c10::ScalarType::Float),
+                   cpu::gemm_floats(outputs, tokens, inputs, dtype),
                    cpu::gemm_floats(tokens, outputs, inputs, dtype)});
 }
 

@@ -15,6 +15,11 @@ int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
+bool adds_in_products(const Sharding& ranks, const ReducedGradients::Options& options) {
+  return options.keep == Reduction::kWhole && ranks.shards.world_size() == 1 &&
+         ranks.copies.world_size() == 1 && options.accumulated.dtype() == options.compute_dtype;
+}
+
 int parts_of(Reduction keep, const Communicator& communicator) {
   return keep == Reduction::kRange ? communicator.world_size() : 1;
 }
@@ -27,14 +32,17 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
       ranks_(ranks),
       keep_(options.keep),
       blocking_(options.blocking),
-      buffers_(units, parts_of(options.keep, ranks.shards), options.open_units + 1,
-               options.accumulated.dtype(at::kFloat), trace::Lane::kGradients),
+      direct_(adds_in_products(ranks, options)),
+      buffers_(units, buffer_sizes(), options.open_units + 1, options.accumulated.dtype(at::kFloat),
+               trace::Lane::kGradients),
       whole_(units.size()),
       filled_(units.size(), false) {
   int64_t largest = 0;
   for (const auto& unit : units) {
     const int64_t size = unit.shard_numel(parts_of(keep_, ranks.shards));
     local_.push_back(at::empty({size}, options.accumulated));
+    // The gaps between its linears: nothing writes them.
+    if (direct_) local_.back().narrow(0, 0, unit.linear_end()).zero_();
     largest = std::max(largest, size);
   }
   const at::TensorOptions wide = options.accumulated.dtype(at::kFloat);
@@ -44,9 +52,19 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
   if (narrow && ranks.copies.world_size() > 1) copies_range_ = at::empty({largest}, wide);
 }
 
+std::vector<int64_t> ReducedGradients::buffer_sizes() const {
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < units_.size(); ++i)
+    sizes.push_back(units_[i].padded_numel(parts_of(keep_, ranks_.shards)) - direct_end(i));
+  return sizes;
+}
+
 UnitGradient& ReducedGradients::whole(size_t unit) {
   if (pending_ && pending_unit_ == unit) finish_pending();  // still that of the last micro-batch
-  if (!buffers_.holds(unit)) whole_[unit] = UnitGradient(units_[unit], buffers_.take(unit));
+  if (buffers_.holds(unit)) return whole_[unit];
+  const at::Tensor flat = buffers_.take(unit);
+  whole_[unit] = direct_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
+                         : UnitGradient(units_[unit], flat);
   return whole_[unit];
 }
 
@@ -72,7 +90,8 @@ void ReducedGradients::finish_pending() {
   if (!pending_) return;
   pending_->wait();
   pending_.reset();
-  const at::Tensor sum = reduced(pending_unit_), &local = local_[pending_unit_];
+  const at::Tensor sum = reduced(pending_unit_);
+  const at::Tensor local = local_[pending_unit_].slice(0, direct_end(pending_unit_));
   const bool filled = filled_[pending_unit_];
   if (pending_last_ && ranks_.copies.world_size() > 1) {
     if (filled) sum.add_(local);

@@ -53,11 +53,14 @@ enum class Reduction { kRange, kWhole };
 // the next block's backward. Sums over ranks and the addition are float32; a bfloat16 sum is
 // rounded once a micro-batch. With several copies, the sum over the micro-batches is reduced over
 // them, after the last micro-batch's backward.
+// One rank has nothing to reduce: products of matrices add to a bfloat16 sum themselves, and no
+// float32 gradient of the linears is ever whole.
 class ReducedGradients : public Gradients {
  public:
   struct Options {
     Reduction keep;
     at::TensorOptions accumulated;  // float32 or bfloat16, and the device
+    c10::ScalarType compute_dtype;  // of what is multiplied
     size_t open_units;              // units that are written before their reduction begins
     bool blocking = false;          // every reduction is waited for at once
   };
@@ -76,13 +79,17 @@ class ReducedGradients : public Gradients {
   void finish_pending();
   void begin_copies(size_t unit, const at::Tensor& sum);
   void finish_copies();
-  // The summed float32 values of what is kept of `unit`.
+  // The summed float32 values of what is kept of `unit`; of one rank those from `direct_end` on.
   at::Tensor reduced(size_t unit) const;
+  // Elements of `unit` that products add to what is kept themselves.
+  int64_t direct_end(size_t unit) const { return direct_ ? units_[unit].linear_end() : 0; }
+  std::vector<int64_t> buffer_sizes() const;
 
   const std::vector<ParamUnit>& units_;
   Sharding ranks_;
   Reduction keep_;
   bool blocking_;
+  bool direct_;
   UnitBuffers buffers_;
   std::vector<UnitGradient> whole_;
   std::vector<at::Tensor> local_;

@@ -30,13 +30,16 @@ struct StateDescription {
   // The first block, or the one unit where adapters train no other.
   size_t first_block() const { return units.size() > 1 ? 1 : 0; }
   int64_t largest(size_t first_unit) const;
+  // Elements of the largest gradient that is whole in float32.
+  int64_t largest_gradient(bool one_rank) const;
   // What a node's ranks hold together, for strategies that keep a copy on every node.
   StateDescription within_node() const;
 
   // Bytes of ReducedGradients, which keep a range of a unit or the whole (world_size 1).
-  int64_t reduced_gradients() const;
+  // `one_rank`: there is no other, and products of matrices add to a narrow sum themselves.
+  int64_t reduced_gradients(bool one_rank = false) const;
   // What a CPU widens to add to a bfloat16 gradient: the old and the new sum of a range in float32.
-  int64_t widened_sums() const;
+  int64_t widened_sums(bool one_rank = false) const;
   bool clones() const { return cloned && world_size > 1; }
 };
 

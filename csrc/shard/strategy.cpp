@@ -48,6 +48,7 @@ void Strategy::reduce_gradients(Reduction keep) {
       context_.units, ranks_,
       ReducedGradients::Options{.keep = keep,
                                 .accumulated = context_.gradient(),
+                                .compute_dtype = context_.options.compute_dtype,
                                 .open_units = 1 + context_.resident_units,
                                 .blocking = context_.blocking});
 }

@@ -9,28 +9,55 @@
 
 namespace fastsft {
 
-// The whole flat gradient of a unit (float32), empty or partial: the first write of each tensor
+// The whole gradient of a unit in one micro-batch, empty or partial: the first write of each tensor
 // after `clear` has beta = 0, later ones beta = 1, so nothing has to be set to zero.
+// All of it is float32 and flat. Or elements [0, linear_end) are the unit's sum over micro-batches
+// itself, in a narrow dtype: products of matrices add to it in float32 and round it once.
 class UnitGradient {
  public:
   UnitGradient() = default;
   // Sets the gaps between the unit's tensors to zero: they are summed and normed with the rest.
-  UnitGradient(const ParamUnit& unit, at::Tensor flat) : flat_(std::move(flat)) {
-    int64_t end = 0;
-    for (const auto& slot : unit.slots()) {
-      if (slot.offset > end) flat_.narrow(0, end, slot.offset - end).zero_();
-      end = slot.offset + slot.numel();
-    }
-    if (flat_.numel() > end) flat_.narrow(0, end, flat_.numel() - end).zero_();
+  UnitGradient(const ParamUnit& unit, at::Tensor flat) : flat_(std::move(flat)) { zero_gaps(unit); }
+  // `sum`: of the linears, whose gaps are zero; `filled`: with the micro-batches before this one.
+  UnitGradient(const ParamUnit& unit, at::Tensor flat, at::Tensor sum, bool filled)
+      : flat_(std::move(flat)),
+        linears_(std::move(sum)),
+        begin_(unit.linear_end()),
+        filled_(filled) {
+    zero_gaps(unit);
   }
 
+  // In float32: the unit from `begin` on.
   const at::Tensor& flat() const { return flat_; }
+  int64_t begin() const { return begin_; }
+  at::Tensor range(int64_t offset, int64_t numel) const {
+    if (offset < begin_) return linears_.narrow(0, offset, numel);
+    return flat_.narrow(0, offset - begin_, numel);
+  }
   // How the next write at `offset` combines with what is there; call it once a write.
-  double beta(int64_t offset) { return written_.insert(offset).second ? 0.0 : 1.0; }
+  double beta(int64_t offset) {
+    const bool first = written_.insert(offset).second;
+    return first && !(filled_ && offset < begin_) ? 0.0 : 1.0;
+  }
   void clear() { written_.clear(); }
 
  private:
-  at::Tensor flat_;
+  void zero_gaps(const ParamUnit& unit) {
+    int64_t end = begin_;
+    const auto zero = [&](int64_t to) {
+      if (to > end) range(end, to - end).zero_();
+    };
+    for (const auto& slot : unit.slots()) {
+      if (slot.offset < begin_) continue;
+      zero(slot.offset);
+      end = slot.offset + slot.numel();
+    }
+    zero(begin_ + flat_.numel());
+  }
+
+  at::Tensor flat_, linears_;
+  int64_t begin_ = 0;
+  bool filled_ = false;
   std::set<int64_t> written_;
 };
 

@@ -93,7 +93,7 @@ NARROW = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16", "master_dtype": "
     ("model", "dtypes", "budget", "recompute"),
     [
         ("vicuna-7b", {}, 4096, "none"),
-        ("vicuna-7b", {"grad_dtype": "bfloat16"}, 8192, "selective"),
+        ("vicuna-7b", {"grad_dtype": "bfloat16"}, 8192, "none"),
         ("vicuna-7b", NARROW, 16384, "none"),
         ("llama-3-8b", {"grad_dtype": "bfloat16"}, 2048, "none"),
         ("vicuna-13b", NARROW, 2048, "selective"),

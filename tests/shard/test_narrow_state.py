@@ -72,7 +72,9 @@ def test_rounding_repeats_and_follows_the_seed(offload: bool) -> None:
 def test_ten_bytes_a_parameter() -> None:
     engine = make({}, NARROW)
     padded = sum(-(-size // 128) * 128 for size in engine.unit_sizes)
-    memory, largest = engine.memory(), 128 * -(-max(engine.unit_sizes) // 128)
+    # Embedding, and head with norm: linears of blocks are never whole in float32.
+    embedding, *_, head = engine.unit_sizes
+    memory, largest = engine.memory(), 128 * -(-max(embedding, head) // 128)
     assert (memory["parameters"], memory["optimizer"]) == (2 * padded, 6 * padded)
     assert memory["gradients"] == 2 * padded + 2 * 4 * largest
 

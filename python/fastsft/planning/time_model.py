@@ -167,9 +167,9 @@ class _Model:
 
     @property
     def accumulated_bytes(self) -> float:
-        """Of a micro-batch: whole gradients are read and written, in float32 by the products themselves."""
-        if self.state.grad_dtype == "float32":
-            return 8 * _OF_ADDING * self.trained
+        """Of a micro-batch: gradients are read and written, in float32 or on one rank by the products."""
+        if self.state.grad_dtype == "float32" or self.ranks == 1:
+            return 2 * self.state.grad_itemsize * _OF_ADDING * self.trained
         return (4 * _OF_WRITING + 8) * self.trained
 
     @property
