@@ -54,6 +54,19 @@ def test_tokens_that_see_later_ones_are_refused(kind: str, layers: int, tmp_path
     )
 
 
+def test_a_state_that_is_kept_from_call_to_call_is_refused(tmp_path: Path) -> None:
+    """Rows would go on from each other, and backward would reach into the micro-batch before."""
+    shape = {
+        "vocab_size": 96, "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "lru_width": 32, "attention_window_size": 16,
+        "block_types": ["recurrent", "recurrent", "attention"],
+    }  # fmt: skip
+    library_model("recurrent_gemma", **shape).save_pretrained(tmp_path)
+    for model in (open_model(str(tmp_path)), as_model(library_model("recurrent_gemma", **shape))):
+        with pytest.raises(ValueError, match=r"keeps the state of a call .*rg_lru\.recurrent_states"):
+            _ = model.engine_words
+
+
 def _hooked(module: Any) -> None:
     module.transformer.h[0].register_forward_hook(lambda *given: None)
 

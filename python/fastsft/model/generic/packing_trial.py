@@ -42,6 +42,10 @@ class NotCausalError(ValueError):
     """A model whose tokens see later ones."""
 
 
+class KeptStateError(ValueError):
+    """A model one of whose calls goes on from the one before."""
+
+
 def smaller(config: Config) -> dict[str, Any]:
     """`config` of a small model with the same parts."""
     made = dict(config)
@@ -60,7 +64,8 @@ def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrai
     """The reason why conversations of `model` cannot be one row; None where they can.
 
     make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
-    tokens see later ones, OtherLossError for one that learns something else than the next token.
+    tokens see later ones, KeptStateError for one that keeps the state of a call, OtherLossError for one that
+    learns something else than the next token.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -69,10 +74,11 @@ def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrai
         with torch.random.fork_rng(devices=[]):
             small = _with_values(make(smaller(model.config.to_dict())))
             small.config._attn_implementation = implementation
+            _check_nothing_kept(small)
             _check_causal(small)
             check_loss(small)
             return _difference(small)
-    except (NotCausalError, OtherLossError):
+    except (KeptStateError, NotCausalError, OtherLossError):
         raise
     except NotPackedError as error:
         return str(error)
@@ -101,6 +107,20 @@ def _random(shape: torch.Size) -> torch.Tensor:
     if len(shape) < 2:
         return 1 + 0.1 * torch.randn(shape)
     return torch.randn(shape) / math.sqrt(shape[-1])
+
+
+def _check_nothing_kept(model: PreTrainedModel) -> None:
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    with torch.enable_grad():
+        model(input_ids=torch.randint(1, vocabulary, (1, _LENGTHS[0])), use_cache=False)
+    for place, module in model.named_modules():
+        for name, value in {**vars(module), **module._buffers}.items():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                raise KeptStateError(
+                    f"config.json: {type(model).__name__} keeps the state of a call for the next one "
+                    f"({place}.{name}), so that rows would go on from each other; fastsft trains each row "
+                    "alone: name a model without such a state, or train with transformers' Trainer"
+                )
 
 
 def _check_causal(model: PreTrainedModel) -> None:
