@@ -31,7 +31,9 @@ void UnitAccess::prefetch_frozen(size_t unit) const {
 
 at::Tensor UnitAccess::gradient(size_t unit) const {
   const c10::NoGradGuard no_grad;
-  return strategy_->gradients().whole(unit).flat();
+  const UnitGradient& gradient = strategy_->gradients().whole(unit);
+  FASTSFT_ASSERT(gradient.begin() == 0, "a unit of a called model with linears");
+  return gradient.flat();
 }
 
 bool UnitAccess::adds_to_gradient(size_t unit, int64_t offset) const {
@@ -42,7 +44,7 @@ void UnitAccess::reduce(size_t unit, const std::vector<std::pair<int64_t, int64_
   const c10::NoGradGuard no_grad;
   UnitGradient& gradient = strategy_->gradients().whole(unit);
   for (const auto& [offset, numel] : places) {
-    if (gradient.beta(offset) == 0.0) gradient.flat().narrow(0, offset, numel).zero_();
+    if (gradient.beta(offset) == 0.0) gradient.range(offset, numel).zero_();
   }
   strategy_->gradients().reduce(unit);
 }

@@ -15,11 +15,6 @@ int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-bool adds_in_products(const Sharding& ranks, const ReducedGradients::Options& options) {
-  return options.keep == Reduction::kWhole && ranks.shards.world_size() == 1 &&
-         ranks.copies.world_size() == 1 && options.accumulated.dtype() == options.compute_dtype;
-}
-
 int parts_of(Reduction keep, const Communicator& communicator) {
   return keep == Reduction::kRange ? communicator.world_size() : 1;
 }
@@ -32,7 +27,7 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
       ranks_(ranks),
       keep_(options.keep),
       blocking_(options.blocking),
-      direct_(adds_in_products(ranks, options)),
+      in_products_(options.in_products && options.keep == Reduction::kWhole),
       buffers_(units, buffer_sizes(), options.open_units + 1, options.accumulated.dtype(at::kFloat),
                trace::Lane::kGradients),
       whole_(units.size()),
@@ -42,7 +37,7 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
     const int64_t size = unit.shard_numel(parts_of(keep_, ranks.shards));
     local_.push_back(at::empty({size}, options.accumulated));
     // The gaps between its linears: nothing writes them.
-    if (direct_) local_.back().narrow(0, 0, unit.linear_end()).zero_();
+    if (in_products_) local_.back().narrow(0, 0, unit.linear_end()).zero_();
     largest = std::max(largest, size);
   }
   const at::TensorOptions wide = options.accumulated.dtype(at::kFloat);
@@ -63,8 +58,8 @@ UnitGradient& ReducedGradients::whole(size_t unit) {
   if (pending_ && pending_unit_ == unit) finish_pending();  // still that of the last micro-batch
   if (buffers_.holds(unit)) return whole_[unit];
   const at::Tensor flat = buffers_.take(unit);
-  whole_[unit] = direct_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
-                         : UnitGradient(units_[unit], flat);
+  whole_[unit] = in_products_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
+                              : UnitGradient(units_[unit], flat);
   return whole_[unit];
 }
 
@@ -77,6 +72,7 @@ void ReducedGradients::reduce(size_t unit) {
   finish_pending();
   const std::string& name = units_[unit].name();
   const at::Tensor& flat = whole_[unit].flat();
+  if (direct_end(unit) > 0) observe(local_[unit].narrow(0, 0, direct_end(unit)));
   observe(flat);
   pending_ = keep_ == Reduction::kWhole
                  ? ranks_.shards.all_reduce_sum(flat, name)

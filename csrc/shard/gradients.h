@@ -20,7 +20,7 @@ class Gradients {
   virtual ~Gradients() = default;
 
   virtual void begin_micro_batch(bool last) = 0;
-  // The whole flat gradient of `unit` to write into, until `reduce`.
+  // The gradient of `unit` to write into, until `reduce`.
   virtual UnitGradient& whole(size_t unit) = 0;
   // The unit's gradient of this micro-batch is complete.
   virtual void reduce(size_t unit) = 0;
@@ -32,8 +32,8 @@ class Gradients {
   virtual void clear() = 0;
   virtual int64_t nbytes() const = 0;
 
-  // Sees what this rank gives to every sum over ranks: a unit's whole flat gradient, before it is
-  // reduced. Empty: nobody looks.
+  // Sees what this rank gives to every sum over ranks: a unit's flat gradient before it is reduced,
+  // in one piece or two. Empty: nobody looks.
   using Observer = std::function<void(const at::Tensor& own)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
@@ -53,16 +53,16 @@ enum class Reduction { kRange, kWhole };
 // the next block's backward. Sums over ranks and the addition are float32; a bfloat16 sum is
 // rounded once a micro-batch. With several copies, the sum over the micro-batches is reduced over
 // them, after the last micro-batch's backward.
-// One rank has nothing to reduce: products of matrices add to a bfloat16 sum themselves, and no
-// float32 gradient of the linears is ever whole.
+// One rank has nothing to reduce. With `in_products` products of matrices add to its sum
+// themselves, and no float32 gradient of the linears is ever whole.
 class ReducedGradients : public Gradients {
  public:
   struct Options {
     Reduction keep;
     at::TensorOptions accumulated;  // float32 or bfloat16, and the device
-    c10::ScalarType compute_dtype;  // of what is multiplied
-    size_t open_units;              // units that are written before their reduction begins
-    bool blocking = false;          // every reduction is waited for at once
+    bool in_products = false;  // of one rank that keeps the whole, as narrow as what is computed
+    size_t open_units;         // units that are written before their reduction begins
+    bool blocking = false;     // every reduction is waited for at once
   };
   ReducedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
                    const Options& options);
@@ -82,14 +82,14 @@ class ReducedGradients : public Gradients {
   // The summed float32 values of what is kept of `unit`; of one rank those from `direct_end` on.
   at::Tensor reduced(size_t unit) const;
   // Elements of `unit` that products add to what is kept themselves.
-  int64_t direct_end(size_t unit) const { return direct_ ? units_[unit].linear_end() : 0; }
+  int64_t direct_end(size_t unit) const { return in_products_ ? units_[unit].linear_end() : 0; }
   std::vector<int64_t> buffer_sizes() const;
 
   const std::vector<ParamUnit>& units_;
   Sharding ranks_;
   Reduction keep_;
   bool blocking_;
-  bool direct_;
+  bool in_products_;
   UnitBuffers buffers_;
   std::vector<UnitGradient> whole_;
   std::vector<at::Tensor> local_;

@@ -34,16 +34,16 @@ class NoShard : public Strategy {
 };
 
 // Everything on every rank. float32 gradients are reduced in place; bfloat16 ones after every
-// micro-batch, through whole units in float32, but for the linears of a rank that is alone.
+// micro-batch, through whole units in float32; of a rank that is alone not the linears.
 StateBytes plan_no_shard(const StateDescription& d) {
-  const bool one_rank = d.world_size == 1;
   StateDescription alone = d;
+  alone.in_products = d.world_size == 1 && d.options.gradients_in_products();
   alone.world_size = 1;  // units are padded for one rank
   const int64_t size = alone.total();
   StateBytes bytes{
       .parameters = size * d.options.itemsize(),
-      .gradients = d.options.grad_itemsize() < 4 ? alone.reduced_gradients(one_rank) : 4 * size,
-      .clones_between = alone.widened_sums(one_rank)};
+      .gradients = d.options.grad_itemsize() < 4 ? alone.reduced_gradients() : 4 * size,
+      .clones_between = alone.widened_sums()};
   plan_optimizer(alone, bytes);
   plan_frozen_whole(alone, bytes);
   return bytes;

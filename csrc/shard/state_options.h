@@ -45,6 +45,10 @@ struct StateOptions {
   int64_t grad_itemsize() const { return size_of(grad_dtype); }
   int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }
 
+  // Of a rank that is alone: products of matrices add to its gradient themselves, which is as
+  // narrow as they are.
+  bool gradients_in_products() const { return grad_dtype == compute_dtype && grad_itemsize() < 4; }
+
   // Error for options that do not go together.
   void check() const {
     require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,

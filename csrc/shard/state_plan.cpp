@@ -66,16 +66,16 @@ StateDescription StateDescription::within_node() const {
   return node;
 }
 
-int64_t StateDescription::largest_gradient(bool one_rank) const {
-  if (!one_rank || options.grad_dtype != options.compute_dtype) return largest(0);
+int64_t StateDescription::largest_gradient() const {
+  if (!in_products) return largest(0);
   int64_t most = 0;
   for (size_t unit = 0; unit < units.size(); ++unit)
     most = std::max(most, padded(unit) - units[unit].linear_end());
   return most;
 }
 
-int64_t StateDescription::reduced_gradients(bool one_rank) const {
-  const int64_t most = largest_gradient(one_rank), range = most / world_size;
+int64_t StateDescription::reduced_gradients() const {
+  const int64_t most = largest_gradient(), range = most / world_size;
   const auto open = static_cast<int64_t>(2 + resident_units);
   int64_t wide = open * most;
   if (world_size > 1 || copies > 1) wide += range;  // the range under reduction
@@ -84,9 +84,9 @@ int64_t StateDescription::reduced_gradients(bool one_rank) const {
   return total() / world_size * grad_itemsize + 4 * wide;
 }
 
-int64_t StateDescription::widened_sums(bool one_rank) const {
+int64_t StateDescription::widened_sums() const {
   if (!cloned || !accumulates || options.grad_itemsize() == 4) return 0;
-  return 2 * 4 * largest_gradient(one_rank) / world_size;
+  return 2 * 4 * largest_gradient() / world_size;
 }
 
 void plan_optimizer(const StateDescription& d, StateBytes& bytes) {

@@ -21,7 +21,8 @@ struct StateDescription {
   bool accumulates = true;    // a step has more than one micro-batch
   const std::vector<ParamUnit>* frozen = nullptr;  // units that nothing updates; null: none
   size_t resident_frozen_units = 0;
-  StateLayout layout = {};  // of the optimizer; null: it keeps nothing
+  StateLayout layout = {};   // of the optimizer; null: it keeps nothing
+  bool in_products = false;  // gradients of linears are not whole in float32 (ReducedGradients)
 
   // Padded elements of a unit, of all units, and of the largest from the second one on (blocks and
   // head) or of all.
@@ -31,15 +32,14 @@ struct StateDescription {
   size_t first_block() const { return units.size() > 1 ? 1 : 0; }
   int64_t largest(size_t first_unit) const;
   // Elements of the largest gradient that is whole in float32.
-  int64_t largest_gradient(bool one_rank) const;
+  int64_t largest_gradient() const;
   // What a node's ranks hold together, for strategies that keep a copy on every node.
   StateDescription within_node() const;
 
   // Bytes of ReducedGradients, which keep a range of a unit or the whole (world_size 1).
-  // `one_rank`: there is no other, and products of matrices add to a narrow sum themselves.
-  int64_t reduced_gradients(bool one_rank = false) const;
+  int64_t reduced_gradients() const;
   // What a CPU widens to add to a bfloat16 gradient: the old and the new sum of a range in float32.
-  int64_t widened_sums(bool one_rank = false) const;
+  int64_t widened_sums() const;
   bool clones() const { return cloned && world_size > 1; }
 };
 

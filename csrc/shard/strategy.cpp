@@ -48,7 +48,9 @@ void Strategy::reduce_gradients(Reduction keep) {
       context_.units, ranks_,
       ReducedGradients::Options{.keep = keep,
                                 .accumulated = context_.gradient(),
-                                .compute_dtype = context_.options.compute_dtype,
+                                .in_products = context_.options.gradients_in_products() &&
+                                               ranks_.shards.world_size() == 1 &&
+                                               ranks_.copies.world_size() == 1,
                                 .open_units = 1 + context_.resident_units,
                                 .blocking = context_.blocking});
 }

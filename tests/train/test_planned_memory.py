@@ -63,8 +63,12 @@ def test_four_ranks_in_nodes(strategy: str, node_size: int, dtype: str, grad_dty
 
 @pytest.mark.parametrize("model", ["untied", "tied, grouped heads"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
-def test_gradients_in_bfloat16(model: str, strategy: str, ranks: int) -> None:
-    assert_planned(MemoryRun(model, strategy, "gate_up", ranks=ranks, tokens=256, grad_dtype="bfloat16"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_in_bfloat16(model: str, strategy: str, ranks: int, dtype: str) -> None:
+    """Of one rank in bfloat16 products write them."""
+    assert_planned(
+        MemoryRun(model, strategy, "gate_up", dtype, ranks=ranks, tokens=256, grad_dtype="bfloat16")
+    )
 
 
 @pytest.mark.covering

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines import new_engine
 from fastsft.runtime.errors import ReplayMismatchError, ReplicaMismatchError
 from fastsft.trainer.bit_checks import check_replay, check_replicas, deviating
 from injected_faults import at_call, flip_bit, op_fault
 from ranks import run_ranks
+from shard.test_strategies import config, initialise
 from train.test_bad_numbers import digests, engine_of, step
 
 RANKS = 3
@@ -28,6 +30,21 @@ def flipped(element: int, bit: int, computation: int) -> Any:
         flip_bit(args[2], int(words.abs().gt(0).nonzero()[element % int(words.ne(0).sum())]), bit)
 
     return at_call(computation, act)
+
+
+def doubled_gradient(number: int) -> Any:
+    """Of the weight that is multiplied as the `number`-th."""
+    count = 0
+
+    def act(original: Any, args: Any, kwargs: Any) -> None:
+        nonlocal count
+        original(*args, **kwargs)
+        of_weight = bool(args[3])  # its first operand is transposed
+        count += of_weight
+        if of_weight and count == number:
+            args[2].mul_(2)
+
+    return act
 
 
 def meet() -> None:
@@ -95,6 +112,25 @@ def state_flips(groups: dict[str, str], strategy: str, trials: int, seed: int) -
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
 def test_a_flipped_bit_of_a_gradient_is_found_and_its_rank_named(strategy: str) -> None:
     assert run_ranks(RANKS, gradient_flips, strategy, 5, 1) == [[]] * RANKS
+
+
+@pytest.mark.parametrize("grad_dtype", ["float32", "bfloat16"])
+def test_a_wrong_product_of_a_rank_alone_is_its_own(grad_dtype: str) -> None:
+    """Also where products write the gradient that is kept: nothing came from another rank."""
+    engine = new_engine(
+        config(False),
+        strategy="no_shard",
+        compute_dtype="bfloat16",
+        master_dtype="float32",
+        grad_dtype=grad_dtype,
+    )
+    initialise(engine)
+    assert step(engine, replay=True).finite and outcome(check_replay, engine) == "equal"
+    for number in (1, 4, 10):  # of 12 gradients of weights in the first computation
+        with op_fault("gemm", doubled_gradient(number)):
+            result = step(engine, replay=True)
+        assert not result.finite
+        assert ": rank 0 computed different gradients" in outcome(check_replay, engine)
 
 
 def test_a_flipped_bit_of_the_state_is_found_and_its_rank_named() -> None:

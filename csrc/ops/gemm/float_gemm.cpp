@@ -76,13 +76,14 @@ bool takes_bfloat16() {
 #endif
 }
 
-WidenedProduct widened_product(int64_t m, int64_t k, int64_t n) {
+WidenedProduct widened_product(int64_t m, int64_t k, int64_t n, bool narrow_out) {
+  const int64_t row = k + (narrow_out ? std::min(m, n) : 0);
   return {.by_columns = n > m,
-          .step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, k))};
+          .step = std::max<int64_t>(64, kBlockElements / std::max<int64_t>(1, row))};
 }
 
 int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
-  const WidenedProduct plan = widened_product(m, k, n);
+  const WidenedProduct plan = widened_product(m, k, n, narrow_out);
   const int64_t kept = plan.by_columns ? m : n, cut = plan.by_columns ? n : m;
   const int64_t block = std::min(plan.step, cut);
   return kept * k + block * k + (narrow_out ? block * kept : 0);

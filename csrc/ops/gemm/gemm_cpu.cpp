@@ -15,9 +15,9 @@ namespace {
 // whole, the larger one in blocks of its rows or columns that stay in the result.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
-  const auto [by_columns, step] = cpu::widened_product(m, k, n);
-  const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
   const bool narrow_out = out.scalar_type() != at::kFloat;
+  const auto [by_columns, step] = cpu::widened_product(m, k, n, narrow_out);
+  const int64_t dim = by_columns ? 1 : 0, size = out.size(dim);
   cpu::Scratch scratch(cpu::widened_floats(m, k, n, narrow_out));
   const at::Tensor kept = scratch.widened(by_columns ? a : b);
   for (int64_t begin = 0; begin < size; begin += step) {

@@ -168,7 +168,8 @@ class _Model:
     @property
     def accumulated_bytes(self) -> float:
         """Of a micro-batch: gradients are read and written, in float32 or on one rank by the products."""
-        if self.state.grad_dtype == "float32" or self.ranks == 1:
+        in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
+        if self.state.grad_dtype == "float32" or in_products:
             return 2 * self.state.grad_itemsize * _OF_ADDING * self.trained
         return (4 * _OF_WRITING + 8) * self.trained
 
