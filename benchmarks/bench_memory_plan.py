@@ -1,6 +1,6 @@
 """The memory plan beside what torch's CPU allocator handed out, from the engine's construction to step 2.
 
-usage: PYTHONPATH=tests/support python benchmarks/bench_memory_plan.py [--ranks 2] [--tokens 512]
+usage: python benchmarks/bench_memory_plan.py [--ranks 2] [--tokens 512]
 
 Three models x three strategies x three recompute policies in both precisions, on gloo ranks; then, for each
 model, nodes of two ranks, offloaded optimizer state, bfloat16 gradients, narrow moments with split masters;
@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from harness import write_result
 from memory_run import FAMILIES, MODELS, MemoryRun, measure

@@ -14,11 +14,14 @@ import argparse
 import ctypes
 import gc
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import torch
 import torch.distributed as dist
