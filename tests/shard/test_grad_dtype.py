@@ -96,7 +96,7 @@ def test_one_rank_rounds_every_micro_batch_once(name: str) -> None:
     narrow = new_engine(family(name), strategy="no_shard", grad_dtype="bfloat16", **NARROW)
     parts = [np.arange(5, 5), np.arange(5), np.arange(5, 8), np.arange(8, ROWS)]
     expected: dict[str, torch.Tensor] = {}
-    largest: dict[str, torch.Tensor] = {}  # of what was rounded on the way
+    largest: dict[str, torch.Tensor] = {}  # magnitude of each sum that was rounded
     for part in parts:
         for tensor, gradient in summed(wide, [part]).items():
             expected[tensor] = (expected.get(tensor, 0.0) + gradient).bfloat16().float()
