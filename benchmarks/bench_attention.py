@@ -1,4 +1,4 @@
-"""Variable-length causal attention: our op against flash and cuDNN of libtorch, forward and backward.
+"""Variable-length causal attention: our op (flash, cuDNN) and both of libtorch, forward and backward.
 
 usage: python benchmarks/bench_attention.py [--smoke]
 
@@ -45,7 +45,7 @@ class Case:
 Sides = tuple[Callable[[], Any], Callable[[], Any]]
 
 
-def ours(case: Case) -> Sides:
+def ours(case: Case, use_cudnn: bool = False) -> Sides:
     heads, kv_heads, dim = case.heads
     out, grad = torch.empty_like(case.grad_out), torch.empty_like(case.qkv)
     lse = torch.empty(heads, len(case.qkv), device=case.qkv.device)
@@ -53,11 +53,11 @@ def ours(case: Case) -> Sides:
     ops, cu, longest = torch.ops.fastsft, case.boundaries, case.longest
 
     def forward() -> Tensor:
-        ops.attention(case.qkv, cu, *shape, out, lse, longest)
+        ops.attention(case.qkv, cu, *shape, out, lse, longest, 0.0, use_cudnn)
         return out
 
     def backward() -> Tensor:
-        ops.attention_backward(case.grad_out, case.qkv, out, lse, cu, *shape, grad, longest)
+        ops.attention_backward(case.grad_out, case.qkv, out, lse, cu, *shape, grad, longest, 0.0, use_cudnn)
         return grad
 
     return forward, backward
@@ -100,7 +100,11 @@ def cudnn(case: Case) -> Sides:
     return forward, backward
 
 
-SIDES = {"ours": ours, "flash": flash, "cudnn": cudnn}
+def ours_by_cudnn(case: Case) -> Sides:
+    return ours(case, use_cudnn=True)
+
+
+SIDES = {"ours": ours, "ours_by_cudnn": ours_by_cudnn, "flash": flash, "cudnn": cudnn}
 
 
 def lengths_of(workload: str, tokens: int) -> list[int]:

@@ -122,7 +122,10 @@ def prediction(
 ) -> Prediction | None:
     """What the time model says of these steps; None on a CPU, and where it says nothing."""
     gpu = gpu_of(torch.device(options.device))
-    setting = Setting(json.dumps(config), state_options(options), device="cuda", gpu=gpu)
+    setting = Setting(
+        json.dumps(config), state_options(options), device="cuda", gpu=gpu,
+        attention_kernel=options.attention_kernel,
+    )  # fmt: skip
     longest, step = max(lengths), sum(lengths)
     tokens = max(sum(lengths[row] for row in batch) for batch in batches)
     work = Workload(tokens, tokens, longest, step, step, len(batches))
@@ -138,6 +141,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         json.dumps(config), state_options(options), device=options.device, recompute=options.recompute,
         max_positions=options.longest,
     )  # fmt: skip
+    engine.use_cudnn(options.attention_kernel == "cudnn")
     initialise(engine, options.device)
     dataset, whole = workload(options.workload, options.rows, options.longest, config["vocab_size"])
     lengths = [length - 1 for length in whole]  # nothing is learned from the last token: it is not computed
@@ -172,7 +176,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": options.model, "workload": options.workload, "device": options.device,
         "compute_dtype": dtype, "master_dtype": options.master_dtype, "moments_dtype": options.optim_dtype,
-        "grad_dtype": options.grad_dtype, "recompute": options.recompute, "parameters": engine.num_parameters,
+        "grad_dtype": options.grad_dtype, "recompute": options.recompute,
+        "attention_kernel": options.attention_kernel, "parameters": engine.num_parameters,
         "micro_batches": len(batches), "tokens_per_step": tokens, "mean_length": tokens / len(lengths),
         "seconds_per_step": seconds, "fastest": min(times), "slowest": max(times),
         "tokens_per_second": tokens / seconds, "tflops_per_second": flops / seconds / 1e12,
@@ -197,6 +202,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--grad_dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--optim_dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--master_dtype", choices=["float32", "split"], default="float32")
+    parser.add_argument("--attention_kernel", choices=["flash2", "cudnn"], default="flash2")
     parser.add_argument("--bf16", type=lambda text: text == "True", default=True)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5, help="steps a repeat")

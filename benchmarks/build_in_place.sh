@@ -2,7 +2,8 @@
 # Builds fastsft with its CUDA kernels into python/fastsft, with the torch, nvcc, cmake and ninja of this machine.
 #
 # usage: benchmarks/build_in_place.sh      (PYTHON: the interpreter that has torch, default python3)
-# Needs no network: pybind11 and nlohmann_json come from the wheels in .wheels, where carry_wheels.sh put them.
+# Needs no network: pybind11, nlohmann_json and cuDNN's frontend come from the wheels in .wheels, where
+# carry_wheels.sh put them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,9 +14,9 @@ if compgen -G '.wheels/*.whl' >/dev/null; then
     --upgrade --target "$site" .wheels/*.whl
   export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}"
 fi
-for module in torch pybind11 nlohmann_json; do
-  "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" ||
-    { echo "$python has no $module; carry its wheel in .wheels (benchmarks/carry_wheels.sh)" >&2; exit 1; }
+for package in torch pybind11 nlohmann_json nvidia-cudnn-frontend; do
+  "$python" -c "import importlib.metadata as m; m.version('$package')" 2>/dev/null ||
+    { echo "$python has no $package; carry its wheel in .wheels (benchmarks/carry_wheels.sh)" >&2; exit 1; }
 done
 executable="$("$python" -c 'import sys; print(sys.executable)')"
 # First what was installed with the interpreter: a system's cmake may be too old.

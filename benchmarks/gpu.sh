@@ -113,8 +113,10 @@ one_step() {
       bench "step_7b_W1$suffix" --model vicuna-7b --workload W1 "${large[@]}" \
         --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
       too_large step_7b_W1_narrow ||
-        bench step_7b_W1_narrow --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none "${narrow[@]}" \
-          --repeats 2 --steps 3
+        for kernel in flash2 cudnn; do
+          bench "step_7b_W1_narrow_$kernel" --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none "${narrow[@]}" \
+            --attention_kernel "$kernel" --repeats 2 --steps 3
+        done
       ;;
     step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16
       too_large step_13b ||

@@ -42,5 +42,32 @@ if(FASTSFT_USE_CUDA)
     find_library(FASTSFT_CUBLAS_LT NAMES libcublasLt.so.${torch_cuda_major} HINTS ${wheels_of_torch}/lib REQUIRED)
     set(cublas_lt ${FASTSFT_CUBLAS_LT})
   endif()
-  target_link_libraries(fastsft_cuda INTERFACE ${torch_lib}/libtorch_cuda.so ${torch_lib}/libc10_cuda.so CUDA::cudart ${cublas_lt})
+  # cuDNN is the one that torch loads; the headers of its C++ frontend are a package of PyPI.
+  set(cudnn_of_torch ${FASTSFT_TORCH_DIR}/../nvidia/cudnn)
+  find_path(FASTSFT_CUDNN_HEADERS NAMES cudnn_graph.h HINTS ${cudnn_of_torch}/include ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(FASTSFT_CUDNN NAMES libcudnn.so.9 HINTS ${cudnn_of_torch}/lib ${CUDAToolkit_LIBRARY_DIR})
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c
+      "import importlib.metadata as m; f = 'nvidia-cudnn-frontend'; print(m.distribution(f).locate_file('include'), m.version(f), sep=';')"
+    OUTPUT_VARIABLE frontend_probe OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT FASTSFT_CUDNN_HEADERS OR NOT FASTSFT_CUDNN OR NOT frontend_probe)
+    message(FATAL_ERROR "attention of cuDNN needs libcudnn.so.9 (found: ${FASTSFT_CUDNN}), its headers (found: "
+      "${FASTSFT_CUDNN_HEADERS}), and its frontend (found: '${frontend_probe}'): pip install "
+      "nvidia-cudnn-cu${torch_cuda_major} 'nvidia-cudnn-frontend==1.18.*', or leave CUDA out with -DFASTSFT_CUDA=OFF")
+  endif()
+  list(GET frontend_probe 0 frontend_headers)
+  list(GET frontend_probe 1 frontend_version)
+  fastsft_keep_headers(frontend_headers cudnn_frontend "${frontend_version}" ${frontend_headers})
+  string(FIND "${FASTSFT_CUDNN_HEADERS}" "${cudnn_of_torch}" in_wheel)
+  set(cudnn_version "")
+  if(in_wheel EQUAL 0)
+    set(cudnn_version "of-torch-${FASTSFT_TORCH_VERSION}")
+  endif()
+  fastsft_keep_headers(cudnn_headers cudnn "${cudnn_version}" ${FASTSFT_CUDNN_HEADERS})
+  add_library(fastsft_cudnn INTERFACE)
+  add_library(fastsft::cudnn ALIAS fastsft_cudnn)
+  target_include_directories(fastsft_cudnn SYSTEM INTERFACE ${cudnn_headers} ${frontend_headers} ${CUDAToolkit_INCLUDE_DIRS})
+  target_include_directories(fastsft_cuda SYSTEM INTERFACE ${cudnn_headers})
+  target_link_libraries(fastsft_cuda INTERFACE ${torch_lib}/libtorch_cuda.so ${torch_lib}/libc10_cuda.so CUDA::cudart ${cublas_lt}
+    ${FASTSFT_CUDNN})
 endif()

@@ -199,6 +199,9 @@ void define_construction(EngineClass& engine) {
           "everything.\n"
           "Groups: names of c10d's; empty: one rank, or one node. model: computes in place of the\n"
           "native one of config_json. ValueError for what the model or the options do not allow.")
+      .def("use_cudnn", &Engine::use_cudnn, py::arg("use"),
+           "Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash\n"
+           "attention, as at first.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");

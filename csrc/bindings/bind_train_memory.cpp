@@ -47,7 +47,7 @@ void bind_train_memory(py::module_& module) {
       "plan_memory",
       [](const std::string& config_json, const StateOptions& state, const AdapterOptions& adapters,
          const std::string& recompute, int world_size, int node_size, const Shape& micro_batch,
-         const Shape& step, int64_t threads, bool on_cpu,
+         const Shape& step, int64_t threads, bool on_cpu, bool use_cudnn,
          const std::optional<PythonModelMaker>& model) {
         return plan(config_json,
                     {.state = state,
@@ -56,14 +56,15 @@ void bind_train_memory(py::module_& module) {
                      .world_size = world_size,
                      .node_size = node_size,
                      .threads = threads,
-                     .on_cpu = on_cpu},
+                     .on_cpu = on_cpu,
+                     .use_cudnn = use_cudnn},
                     micro_batch, step, model ? &*model : nullptr);
       },
       py::arg("config_json"), py::arg_v("state", StateOptions(), "StateOptions()"), py::kw_only(),
       py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
       py::arg("recompute") = "selective", py::arg("world_size") = 1, py::arg("node_size") = 0,
       py::arg("micro_batch") = Shape{}, py::arg("step") = Shape{0, 0, 1}, py::arg("threads") = 1,
-      py::arg("on_cpu") = true, py::arg("model") = py::none(),
+      py::arg("on_cpu") = true, py::arg("use_cudnn") = false, py::arg("model") = py::none(),
       "Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a\n"
       "rank; step: (tokens, labels, micro-batches) of a rank. ValueError for an unknown model,\n"
       "strategy or policy, and for nodes that do not divide the ranks. model: instead of the\n"

@@ -40,20 +40,20 @@ constexpr int64_t kFirstPositions = 4096;
 
 }  // namespace
 
-CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at::ScalarType dtype,
-                   at::Device device, Recompute recompute, int64_t max_positions)
+CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
+                   const ComputeOptions& options)
     : config_(config),
-      dtype_(dtype),
-      device_(device),
-      recompute_(recompute),
-      embedding_scale_(embedding_scale(config, dtype)),
+      options_(options),
+      embedding_scale_(embedding_scale(config, options.dtype)),
       layout_(config, adapters),
       head_(head_refs(config, layout_)),
       lowest_(lowest_trained_layer(config, layout_)),
-      buffers_(config, dtype, recompute, device, adapter_sizes(config, layout_)),
+      buffers_(config, options.dtype, options.recompute, options.device,
+               adapter_sizes(config, layout_)),
       saved_(static_cast<size_t>(config.num_layers)) {
-  check_positions(config.rope, max_positions);
-  make_rope(0, max_positions > 0 ? std::min(max_positions, kFirstPositions) : kFirstPositions);
+  check_positions(config.rope, options.max_positions);
+  make_rope(0, options.max_positions > 0 ? std::min(options.max_positions, kFirstPositions)
+                                         : kFirstPositions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(block_refs(config, layout_, layer));
   }
@@ -81,13 +81,14 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .batch = batch,
           .rope = rope_,
           .buffers = buffers_,
-          .keep_products = recompute_ == Recompute::kNone,
+          .keep_products = options_.recompute == Recompute::kNone,
           .dropout = dropout,
-          .replay_gate_up = recompute_ == Recompute::kGateUp};
+          .use_cudnn = use_cudnn_,
+          .replay_gate_up = options_.recompute == Recompute::kGateUp};
 }
 
 void CausalLM::make_rope(int64_t needed, int64_t spare) {
-  rope_ = make_rope_tables(config_, needed, spare, device_);
+  rope_ = make_rope_tables(config_, needed, spare, options_.device);
 }
 
 void CausalLM::cover_positions(int64_t positions) {
@@ -98,11 +99,12 @@ void CausalLM::cover_positions(int64_t positions) {
 void CausalLM::reserve(const MicroBatchShape& shape) {
   cover_positions(shape.longest);
   buffers_.reserve(shape);
-  if (device_.is_cpu()) return;
-  // One free piece of the caching allocator that what flash takes for a moment fits into.
-  const bool deterministic = at::globalContext().deterministicAlgorithms();
-  at::empty({plan_flash_attention(config_, dtype_, shape, deterministic)},
-            at::TensorOptions().dtype(at::kByte).device(device_));
+  if (options_.device.is_cpu()) return;
+  // One free piece of the caching allocator that what attention takes for a moment fits into.
+  at::empty({plan_library_attention(config_, options_.dtype, shape,
+                                    {.deterministic = at::globalContext().deterministicAlgorithms(),
+                                     .use_cudnn = use_cudnn_})},
+            at::TensorOptions().dtype(at::kByte).device(options_.device));
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out, bool noisy) {
@@ -233,7 +235,7 @@ void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& w
                               UnitGradient* gradient, int64_t layer, const at::Tensor& grad) {
   const auto index = static_cast<size_t>(layer);
   const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(layout_.block(layer)));
-  if (recompute_ == Recompute::kBlock) {
+  if (options_.recompute == Recompute::kBlock) {
     const at::Tensor out = buffers_.get(Buffer::kRecomputed);
     saved_[index] =
         block_forward(context, blocks_[index], weights, saved_[index].input, out, layer);

@@ -17,14 +17,21 @@
 
 namespace fastsft {
 
+// How a CausalLM computes.
+struct ComputeOptions {
+  at::ScalarType dtype;  // of the activations
+  at::Device device;     // of batches and parameters
+  Recompute recompute;
+  int64_t max_positions = 0;  // of the longest conversation, 0: not known
+};
+
 // A decoder-only language model as explicit forward and backward over flat units.
 class CausalLM : public Model {
  public:
-  // `dtype` of the activations. Batches and parameters are on `device`. `max_positions`: of the
-  // longest conversation, 0: not known. std::invalid_argument for adapters that the model does not
-  // have, and for more positions than its frequencies hold for.
-  CausalLM(const ModelConfig& config, const AdapterOptions& adapters, at::ScalarType dtype,
-           at::Device device, Recompute recompute, int64_t max_positions);
+  // std::invalid_argument for adapters that the model does not have, and for more positions than
+  // its frequencies hold for.
+  CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
+           const ComputeOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const DecoderLayout& layout() const { return layout_; }
@@ -44,6 +51,7 @@ class CausalLM : public Model {
   void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
                         const at::Tensor& loss) override;
   void use_embedding_noise(const EmbeddingNoise& noise) override { noise_ = noise; }
+  void use_cudnn(bool use) override { use_cudnn_ = use; }
   void use_draws(const DrawPlace& place) override { dropout_seed_ = place.dropout_seed; }
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss) override;
@@ -78,12 +86,11 @@ class CausalLM : public Model {
   void make_rope(int64_t needed, int64_t spare);
 
   ModelConfig config_;
-  at::ScalarType dtype_;
-  at::Device device_;
-  Recompute recompute_;
+  ComputeOptions options_;
+  bool use_cudnn_ = false;
   EmbeddingNoise noise_;
   int64_t dropout_seed_ = 0;
-  double embedding_scale_;  // as `dtype` holds it
+  double embedding_scale_;  // as the activations hold it
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;

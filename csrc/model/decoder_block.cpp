@@ -154,7 +154,7 @@ class Block {
     if (batch.has_masked_keys()) return masked_attention(qkv, batch, heads(), a.context, a.lse);
     attention(qkv, batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
               config_.attention_scale, refs_.window, a.context, a.lse, batch.max_seqlen,
-              config_.attention_softcap);
+              config_.attention_softcap, context_.use_cudnn);
   }
 
   void attend_backward(const at::Tensor& grad, const at::Tensor& qkv, const BlockActivations& a,
@@ -165,7 +165,7 @@ class Block {
     }
     attention_backward(grad, qkv, a.context, a.lse, batch.cu_seqlens, config_.num_heads,
                        config_.num_key_value_heads, config_.attention_scale, refs_.window, grad_qkv,
-                       batch.max_seqlen, config_.attention_softcap);
+                       batch.max_seqlen, config_.attention_softcap, context_.use_cudnn);
   }
 
   void norm(const at::Tensor& x, const ParamRef& ref, const at::Tensor& out,

@@ -39,6 +39,7 @@ struct BlockContext {
   ActivationBuffers& buffers;
   bool keep_products;
   AdapterDropout dropout;
+  bool use_cudnn;       // of attention
   bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 

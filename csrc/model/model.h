@@ -51,6 +51,8 @@ class Model {
   // Noise and random numbers of the next calls of forward_backward.
   virtual void use_embedding_noise(const EmbeddingNoise& noise) = 0;
   virtual void use_draws(const DrawPlace&) {}
+  // For attention on a GPU, of models whose attention is the engine's.
+  virtual void use_cudnn(bool) {}
   // Without gradients, and without noise.
   virtual void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/attention/attention_choice.h"
 #include "ops/cpu/parallel.h"
 #include "ops/gemm/float_gemm.h"
 #include "ops/linear_cross_entropy/logit_chunks.h"
@@ -90,8 +91,8 @@ int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape,
   return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows + slopes);
 }
 
-int64_t plan_flash_attention(const ModelConfig& c, c10::ScalarType dtype,
-                             const MicroBatchShape& shape, bool deterministic) {
+int64_t plan_library_attention(const ModelConfig& c, c10::ScalarType dtype,
+                               const MicroBatchShape& shape, const LibraryOptions& options) {
   constexpr int64_t kTile = 128, kMultiprocessors = 192;  // Hopper has 132, no GPU more than this
   // As many conversations as there may be when their mean is a tile: shorter ones are rare.
   const int64_t padded = 2 * shape.tokens + kTile;
@@ -100,8 +101,13 @@ int64_t plan_flash_attention(const ModelConfig& c, c10::ScalarType dtype,
   const int64_t gradients = shape.tokens * itemsize(dtype) * (c.qkv_size() + grouped);
   const int64_t conversations = shape.tokens / std::max<int64_t>(shape.longest, 1);
   const int64_t blocks = std::max<int64_t>(conversations, 1) * c.num_heads;
-  const int64_t copies = deterministic ? (kMultiprocessors + blocks - 1) / blocks : 1;
-  return std::max(forward, gradients + 4 * padded * (copies * c.query_size() + c.num_heads));
+  const int64_t copies = options.deterministic ? (kMultiprocessors + blocks - 1) / blocks : 1;
+  const int64_t backward = gradients + 4 * padded * (copies * c.query_size() + c.num_heads);
+  const int64_t cudnn = options.use_cudnn
+                            ? cuda::cudnn_workspace_limit(shape.tokens, c.num_heads,
+                                                          c.num_key_value_heads, c.head_dim)
+                            : 0;
+  return std::max({forward, backward, cudnn});
 }
 
 }  // namespace fastsft

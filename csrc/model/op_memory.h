@@ -22,11 +22,15 @@ int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const Mic
 int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchShape& shape,
                              int64_t threads);
 
-// Bytes that flash attention takes on a GPU while it runs, at the most: in backward its gradients
-// before they are copied, and the query's in float32, every conversation with up to a tile more.
-// `deterministic`: blocks that share queries add to copies of that, of which there are enough for
-// every multiprocessor.
-int64_t plan_flash_attention(const ModelConfig& config, c10::ScalarType dtype,
-                             const MicroBatchShape& shape, bool deterministic);
+// Bytes that attention of a library takes on a GPU while it runs, at the most: in flash's backward
+// its gradients before they are copied, and the query's in float32, every conversation with up to a
+// tile more. `deterministic`: blocks that share queries add to copies of that, of which there are
+// enough for every multiprocessor. `use_cudnn`: or cuDNN's scratch; flash takes what it does not.
+struct LibraryOptions {
+  bool deterministic = false;
+  bool use_cudnn = false;
+};
+int64_t plan_library_attention(const ModelConfig& config, c10::ScalarType dtype,
+                               const MicroBatchShape& shape, const LibraryOptions& options);
 
 }  // namespace fastsft

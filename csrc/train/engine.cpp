@@ -33,10 +33,12 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
       model_(model ? std::move(model)
-                   : std::make_unique<CausalLM>(parse_model_config(config_json), options.adapters,
-                                                options.state.compute_dtype, options.device,
-                                                parse_recompute(options.recompute),
-                                                options.max_positions)),
+                   : std::make_unique<CausalLM>(
+                         parse_model_config(config_json), options.adapters,
+                         ComputeOptions{.dtype = options.state.compute_dtype,
+                                        .device = options.device,
+                                        .recompute = parse_recompute(options.recompute),
+                                        .max_positions = options.max_positions})),
       control_(
           at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),

@@ -102,6 +102,8 @@ class Engine {
   // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
   // `all`. Waits for them.
   std::vector<StepResult> take_results(bool all);
+  // Attention on a GPU is by cuDNN from here on, where it takes the rows, or by flash attention.
+  void use_cudnn(bool use) { model_->use_cudnn(use); }
   // What the last step with `replay` found on this rank.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
   // Checksums of what this rank holds and of what it computes with; collective.

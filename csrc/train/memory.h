@@ -25,7 +25,8 @@ struct PlanRequest {
   int64_t step_labels = 0;
   int64_t micro_batches = 1;  // of one rank in one step
   int64_t threads = 1;
-  bool on_cpu = true;  // gloo clones what it moves, and bfloat16 products are widened
+  bool on_cpu = true;      // gloo clones what it moves, and bfloat16 products are widened
+  bool use_cudnn = false;  // of attention
 };
 
 // Bytes of one rank by what they are for. `peak` is the most that torch's allocator of the device

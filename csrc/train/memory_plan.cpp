@@ -95,8 +95,10 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                    // cos and sin of the longest conversation
                    {"angles", 4 * r.micro_batch.longest * config.head_dim}});
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
-                          : plan_flash_attention(config, dtype, r.micro_batch,
-                                                 at::globalContext().deterministicAlgorithms());
+                          : plan_library_attention(
+                                config, dtype, r.micro_batch,
+                                {.deterministic = at::globalContext().deterministicAlgorithms(),
+                                 .use_cudnn = r.use_cudnn});
   return plan;
 }
 

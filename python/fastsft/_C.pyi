@@ -1610,6 +1610,11 @@ class Engine:
         """
         The same of what is trained.
         """
+    def use_cudnn(self, use: bool) -> None:
+        """
+        Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash
+        attention, as at first.
+        """
     @property
     def adapters(self) -> AdapterOptions: ...
     @property
@@ -2060,6 +2065,7 @@ def plan_memory(
     ] = (0, 0, 1),
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
+    use_cudnn: bool = False,
     model: CalledModel | None = None,
 ) -> MemoryPlan:
     """

@@ -39,8 +39,8 @@ KERNELS = {
     "sanitized": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
 FIBERS = {**KERNELS, "plain": ["-O2"], "trace": ["-O2", "-DCUDA_ON_CPU_TRACE"]}
-# cuBLASLt and flash attention are not ours, plan_ops and the bindings not kernels.
-FOREIGN = ("gemm/", "attention/flash_attention_cuda.cpp")
+# cuBLASLt, flash attention and cuDNN are not ours, plan_ops and the bindings not kernels.
+FOREIGN = ("gemm/", "attention/flash_attention_cuda.cpp", "attention/cudnn_")
 
 
 def missing() -> str | None:

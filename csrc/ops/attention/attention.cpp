@@ -8,17 +8,18 @@ namespace fastsft {
 
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-               const at::Tensor& lse, int64_t max_seqlen, double softcap) {
+               const at::Tensor& lse, int64_t max_seqlen, double softcap, bool use_cudnn) {
   FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out,
-                   lse, max_seqlen, softcap);
+                   lse, max_seqlen, softcap, use_cudnn);
 }
 
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
                         int64_t num_key_value_heads, double scale, int64_t window,
-                        const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
+                        const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
+                        bool use_cudnn) {
   FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
-                   num_key_value_heads, scale, window, grad_qkv, max_seqlen, softcap);
+                   num_key_value_heads, scale, window, grad_qkv, max_seqlen, softcap, use_cudnn);
 }
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
@@ -71,12 +72,12 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
-      "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0, float softcap=0.0) -> "
-      "()");
+      "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0, float softcap=0.0, "
+      "bool use_cudnn=False) -> ()");
   m.def(
       "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
       "int num_heads, int num_key_value_heads, float scale, int window, Tensor(a!) grad_qkv, int "
-      "max_seqlen=0, float softcap=0.0) -> ()");
+      "max_seqlen=0, float softcap=0.0, bool use_cudnn=False) -> ()");
 }
 
 }  // namespace fastsft

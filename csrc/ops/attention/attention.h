@@ -14,16 +14,20 @@ namespace fastsft {
 //   known. CUDA shapes its grid by it and cannot read cu_seqlens without waiting for the device:
 //   too small a value leaves tokens out. lse [num_heads, tokens] float32 = log of the sum of the
 //   exponentials, for the backward pass.
+//   use_cudnn: on a GPU by cuDNN where it takes the rows (cudnn_attention.h), in both passes alike;
+//   what is in lse is then for that backward pass alone.
 // float32, bfloat16 or float16; products and softmax in float32.
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-               const at::Tensor& lse, int64_t max_seqlen = 0, double softcap = 0);
+               const at::Tensor& lse, int64_t max_seqlen = 0, double softcap = 0,
+               bool use_cudnn = false);
 
 // Overwrites grad_qkv, shaped like qkv. Deterministic: each key and value head is one task.
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
                         int64_t num_key_value_heads, double scale, int64_t window,
-                        const at::Tensor& grad_qkv, int64_t max_seqlen = 0, double softcap = 0);
+                        const at::Tensor& grad_qkv, int64_t max_seqlen = 0, double softcap = 0,
+                        bool use_cudnn = false);
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, int64_t window,

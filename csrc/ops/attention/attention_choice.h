@@ -6,8 +6,16 @@
 
 namespace fastsft::cuda {
 
+// What attention of a library is called with.
+struct AttentionShape {
+  int64_t num_heads, num_key_value_heads;
+  double scale;
+  int64_t window;  // 0: all
+  int64_t max_seqlen;
+};
+
 enum class AttentionKernel {
-  kFlash,  // FlashAttention-2, as it comes with libtorch
+  kFlash,  // FlashAttention-2, as it comes with libtorch, or cuDNN where that is asked for
   kTiled,  // our own: float32, soft caps, head sizes and addresses that flash does not take
 };
 
@@ -17,6 +25,14 @@ inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t 
   const bool flash = !capped && dtype != Dtype::kFloat && capability >= 8 && head_dim % 8 == 0 &&
                      head_dim <= 256 && alignment >= 16;
   return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
+}
+
+// The most scratch that a backward pass of cuDNN may take, in bytes: four times the queries in
+// float32, eight times where several of them share a key. It takes once them, or twice, where all
+// conversations are about as long as the longest, and more where most are far shorter.
+constexpr int64_t cudnn_workspace_limit(int64_t tokens, int64_t num_heads,
+                                        int64_t num_key_value_heads, int64_t head_dim) {
+  return (num_heads == num_key_value_heads ? 16 : 32) * tokens * num_heads * head_dim;
 }
 
 // The widest head of the tiled kernels.

@@ -109,7 +109,7 @@ cpu::ScoreRule rule_of(double scale, int64_t window, double softcap) {
 
 void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                    int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-                   const at::Tensor& lse, int64_t max_seqlen, double softcap) {
+                   const at::Tensor& lse, int64_t max_seqlen, double softcap, bool /*use_cudnn*/) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
                   max_seqlen, softcap);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
@@ -123,7 +123,8 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
                             const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& cu_seqlens, int64_t num_heads,
                             int64_t num_key_value_heads, double scale, int64_t window,
-                            const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
+                            const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
+                            bool /*use_cudnn*/) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
                            scale, window, grad_qkv, max_seqlen, softcap);
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);

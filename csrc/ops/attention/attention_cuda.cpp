@@ -8,6 +8,7 @@
 
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_launch.h"
+#include "ops/attention/cudnn_attention.h"
 #include "ops/attention/flash_attention.h"
 #include "ops/cuda/arguments.h"
 
@@ -58,15 +59,18 @@ cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqle
 void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                     int64_t num_key_value_heads, double scale, int64_t window,
                     const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
-                    double softcap) {
+                    double softcap, bool use_cudnn) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
                   max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
-    return cuda::flash_attention(
-        qkv, cu_seqlens, {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)},
-        out, lse);
+    const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
+                                     longest(qkv, max_seqlen)};
+    if (const auto* plans = use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : nullptr) {
+      return cuda::cudnn_attention(*plans, qkv, cu_seqlens, out, lse);
+    }
+    return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
   cuda::launch_attention(tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
                                     max_seqlen, softcap),
@@ -79,15 +83,19 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                              const at::Tensor& out, const at::Tensor& lse,
                              const at::Tensor& cu_seqlens, int64_t num_heads,
                              int64_t num_key_value_heads, double scale, int64_t window,
-                             const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap) {
+                             const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
+                             bool use_cudnn) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
                            scale, window, grad_qkv, max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
-    return cuda::flash_attention_backward(
-        grad_out, qkv, out, lse, cu_seqlens,
-        {num_heads, num_key_value_heads, scale, window, longest(qkv, max_seqlen)}, grad_qkv);
+    const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
+                                     longest(qkv, max_seqlen)};
+    if (const auto* plans = use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : nullptr) {
+      return cuda::cudnn_attention_backward(*plans, grad_out, qkv, out, lse, cu_seqlens, grad_qkv);
+    }
+    return cuda::flash_attention_backward(grad_out, qkv, out, lse, cu_seqlens, shape, grad_qkv);
   }
   const at::Tensor delta = at::empty(lse.sizes(), lse.options());
   cuda::launch_attention_backward(

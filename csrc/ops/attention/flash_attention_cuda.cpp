@@ -14,7 +14,7 @@ struct Heads {
   at::Tensor query, key, value;
 };
 
-Heads heads_of(const at::Tensor& qkv, const FlashShape& shape) {
+Heads heads_of(const at::Tensor& qkv, const AttentionShape& shape) {
   const int64_t queries = shape.num_heads, keys = shape.num_key_value_heads;
   const int64_t all = queries + 2 * keys;
   const at::Tensor heads = qkv.view({qkv.size(0), all, qkv.size(1) / all});
@@ -23,26 +23,26 @@ Heads heads_of(const at::Tensor& qkv, const FlashShape& shape) {
           .value = heads.narrow(1, queries + keys, keys)};
 }
 
-at::Tensor as_heads(const at::Tensor& rows, const FlashShape& shape) {
+at::Tensor as_heads(const at::Tensor& rows, const AttentionShape& shape) {
   return rows.view({rows.size(0), shape.num_heads, rows.size(1) / shape.num_heads});
 }
 
 // With queries of one token flash takes a layout of its own for grouped heads, which supposes that
 // no conversation is empty and orders lse otherwise: a longest one of two tokens avoids it.
-int64_t longest(const FlashShape& shape) { return std::max<int64_t>(shape.max_seqlen, 2); }
+int64_t longest(const AttentionShape& shape) { return std::max<int64_t>(shape.max_seqlen, 2); }
 
 // Flash counts the tokens to the left of a query; ours counts the query too.
-std::optional<int64_t> window_left(const FlashShape& shape) {
+std::optional<int64_t> window_left(const AttentionShape& shape) {
   return shape.window == 0 ? std::nullopt : std::optional(shape.window - 1);
 }
-std::optional<int64_t> window_right(const FlashShape& shape) {
+std::optional<int64_t> window_right(const AttentionShape& shape) {
   return shape.window == 0 ? std::nullopt : std::optional<int64_t>(0);
 }
 
 }  // namespace
 
-void flash_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, const FlashShape& shape,
-                     const at::Tensor& out, const at::Tensor& lse) {
+void flash_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+                     const AttentionShape& shape, const at::Tensor& out, const at::Tensor& lse) {
   const Heads heads = heads_of(qkv, shape);
   const auto result = at::_flash_attention_forward(
       heads.query, heads.key, heads.value, cu_seqlens, cu_seqlens, longest(shape), longest(shape),
@@ -54,7 +54,7 @@ void flash_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, const 
 
 void flash_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
-                              const at::Tensor& cu_seqlens, const FlashShape& shape,
+                              const at::Tensor& cu_seqlens, const AttentionShape& shape,
                               const at::Tensor& grad_qkv) {
   const Heads heads = heads_of(qkv, shape), grads = heads_of(grad_qkv, shape);
   // The seed and offset of a dropout that does not happen.

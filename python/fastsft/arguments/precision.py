@@ -50,6 +50,11 @@ class PrecisionArguments:
     recompute: Literal["auto", "none", "selective", "gate_up", "block"] = used(
         "auto", "what the backward pass computes again"
     )
+    attention_kernel: Literal["auto", "flash2", "fa3", "fa4", "cudnn"] = used(
+        "flash2",
+        "attention on a GPU: flash2 of torch; cudnn; fa3 and fa4, where their packages are; auto measures "
+        "flash2 and cudnn once and takes the faster",
+    )
     grad_dtype: Literal["float32", "bfloat16"] = used(
         "float32", "dtype of the accumulated gradient; bfloat16 saves 2 bytes a parameter"
     )
@@ -88,6 +93,11 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
     hints = get_type_hints(PrecisionArguments)
     settled = {name: [hint for hint in get_args(hints[name]) if get_args(hint)] for name in STATE_FLAGS}
     return {name: get_args(hints[name] if not kinds else kinds[0]) for name, kinds in settled.items()}
+
+
+def attention_kernels() -> tuple[str, ...]:
+    """Values of --attention_kernel."""
+    return get_args(get_type_hints(PrecisionArguments)["attention_kernel"])
 
 
 class FormatFlags(Protocol):
@@ -132,6 +142,14 @@ def check_formats(args: PrecisionArguments) -> None:
         raise ValueError(
             "--master_dtype split needs --bf16 True: a float16 is not the upper half of a float32; leave it "
             "out"
+        )
+    if args.attention_kernel in ("fa3", "fa4", "cudnn") and not (args.bf16 or args.fp16):
+        raise ValueError(
+            f"--attention_kernel {args.attention_kernel} needs --bf16 True or --fp16 True: it has no float32"
+        )
+    if args.attention_kernel == "cudnn" and args.full_determinism:
+        raise ValueError(
+            "--attention_kernel cudnn cannot keep --full_determinism True in bounded memory; use flash2"
         )
     if args.master_dtype == "split" and not args.bf16:
         raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")

@@ -54,6 +54,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
+        "attention_kernel": trainer.model.attention_kernel,
         "bad_steps": trainer.bad_steps.state(),
         "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
@@ -159,6 +160,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
                 "another --output_dir or --no_resume True"
             )
     _keep_token_budget(trainer, saved, directory)
+    _keep_attention_kernel(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
     for name in _WARN:
@@ -184,6 +186,17 @@ def _keep_token_budget(trainer: SavedRun, saved: dict[str, Any], directory: str 
             f"{directory}: micro-batches of {budget:,} tokens, with which a resumed run gives the same bits: "
             f"{error}; another --micro_batch_tokens rounds differently"
         ) from error
+
+
+def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
+    """`--attention_kernel auto` may come out another way this time; the other kernel rounds differently."""
+    was, now = saved.get("attention_kernel"), trainer.model.attention_kernel
+    if None in (was, now) or was == now:
+        return
+    if trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn"):
+        trainer.model.keep_attention_kernel(was)
+    else:
+        warn_of_change(directory, "attention_kernel", was, now)
 
 
 def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.optimizer import OPTIMIZERS
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
-from fastsft.arguments.precision import PrecisionArguments, state_flag_choices
+from fastsft.arguments.precision import PrecisionArguments, attention_kernels, state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.trust import add_trust
@@ -62,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
+    parser.add_argument(
+        "--attention_kernel", choices=attention_kernels(), default=defaults["attention_kernel"],
+        help="as in training",
+    )  # fmt: skip
     parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
@@ -157,6 +161,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         device,
         node_size=node_size(state.strategy, settings, place),
         gpu=gpu,
+        attention_kernel=args.attention_kernel,
     )
     setting = model.with_adapters_of_engine(setting)
     return setting.with_called(model.activation_sizes(state.compute_dtype))

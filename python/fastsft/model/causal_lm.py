@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
+from fastsft.model.attention_kernel import settle_attention_kernel, use_attention_kernel
 from fastsft.model.config import read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
@@ -53,6 +54,7 @@ class CausalLM:
         self.engine: _C.Engine | None = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
+        self.attention_kernel: str | None = None
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
@@ -169,12 +171,19 @@ class CausalLM:
         trained = self._take_weights()
         self.engine = self._new_engine(options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
+        self.attention_kernel = settle_attention_kernel(args, self, self.engine)
         self.weights_dtype()
         if trained is None:
             self.load_weights(self.engine)
         else:
             self._put_weights(self.engine, trained)
         return self.engine
+
+    def keep_attention_kernel(self, name: str) -> None:
+        """Use the kernel `name`, which a checkpoint was made with; the engine is built."""
+        assert self.engine is not None
+        use_attention_kernel(self.engine, name)
+        self.attention_kernel = name
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         for name, value in weights.items():
@@ -270,6 +279,7 @@ class CausalLM:
             threads=threads_per_rank(),
             node_size=args.node_size,
             gpu=gpu_of(args.device),
+            attention_kernel=args.attention_kernel,
         )
 
     def with_adapters_of_engine(self, setting: Setting) -> Setting:

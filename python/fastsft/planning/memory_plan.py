@@ -68,6 +68,7 @@ class Setting:
     called: CalledSizes | None = None
     adapters: _C.AdapterOptions | None = None
     gpu: Gpu | None = None
+    attention_kernel: str = "flash2"
 
     def with_called(self, sizes: CalledSizes | None) -> Setting:
         """Of a called model, whose activations the core does not know."""
@@ -135,6 +136,7 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         **work.shapes(),
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
+        use_cudnn=setting.attention_kernel in ("auto", "cudnn"),
         model=None if setting.called is None else setting.called.layout,
     )
     parts = dict(plan.parts)

@@ -18,19 +18,23 @@ _SECONDS_OF_A_KERNEL = 1.4e-6  # between two kernels of a stream
 _KERNELS_OF_A_LAYER = 36
 # Shares of the traffic of gradients that products of the same kernel do not hide.
 _OF_ADDING, _OF_WRITING = 0.55, 0.4
+_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" is counted as flash2 before it has measured
 
 
 @dataclass(frozen=True)
 class Rates:
     """Shares of a data sheet's figures that kernels sustain.
 
-    products: at 8,192 tokens in a micro-batch. link: of NVLink's figure, as a collective's bus bandwidth.
+    products: at 8,192 tokens in a micro-batch. newer_attention: of cuDNN, FA3 and FA4. link: of NVLink's
+    figure, as a collective's bus bandwidth.
     contention: what products lose next to a collective, as a share of its time.
     """
 
     products: float = 0.708
     attention_forward: float = 0.293
     attention_backward: float = 0.2275
+    newer_attention_forward: float = 0.546
+    newer_attention_backward: float = 0.339
     elementwise: float = 0.76
     streams: float = 0.82
     link: float = 0.82
@@ -81,7 +85,7 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     compute = {
         "products": (model.products + again.products) / (gpu.flops * rates.products_at(plan.work.tokens)),
         "attention": model.attention
-        * ((1 + again.attention) / rates.attention_forward + 2.5 / rates.attention_backward)
+        * _seconds_of_attention(rates, again.attention, newer=model.kernel in _NEWER_KERNELS)
         / gpu.flops,
         "element-wise": (model.elementwise + again.elementwise) / bandwidth,
         "head and embedding": model.head_bytes / bandwidth,
@@ -94,6 +98,13 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     total = sum(seconds.values())
     ranks = plan.setting.world_size
     return Prediction(seconds, ranks / total, (model.products + 3 * model.attention) / total / gpu.flops)
+
+
+def _seconds_of_attention(rates: Rates, again: float, *, newer: bool) -> float:
+    """Of a forward and backward pass, for one FLOP of a forward pass at the data sheet's rate."""
+    if newer:
+        return (1 + again) / rates.newer_attention_forward + 2.5 / rates.newer_attention_backward
+    return (1 + again) / rates.attention_forward + 2.5 / rates.attention_backward
 
 
 def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, compute: float) -> dict[str, float]:
@@ -131,7 +142,7 @@ class _Model:
 
         setting = plan.setting
         config: dict[str, Any] = json.loads(setting.config_json)
-        self.state, self.ranks = setting.state, setting.world_size
+        self.state, self.ranks, self.kernel = setting.state, setting.world_size, setting.attention_kernel
         self.parameters = self.trained = _C.count_parameters(setting.config_json)
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear
@@ -156,9 +167,9 @@ class _Model:
     def elementwise(self) -> float:
         """Bytes of norms, rotary positions, SwiGLU and the copies around attention; bfloat16."""
         rope = 2 * (self.query + self.key)
-        forward = 6 * self.hidden + rope + 2 * self.query + 3 * self.inner
-        backward = 8 * self.hidden + rope + 2 * (self.query + 2 * self.key) + 5 * self.inner
-        return 2.0 * self.layers * (forward + backward)
+        copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
+        passes = 14 * self.hidden + 2 * rope + 8 * self.inner
+        return 2.0 * self.layers * (passes + copies)
 
     @property
     def head_bytes(self) -> float:

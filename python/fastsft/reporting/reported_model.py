@@ -18,6 +18,10 @@ class ReportedModel(Protocol):
     def recompute(self) -> str:
         """The parts that the backward pass computes again."""
 
+    @property
+    def attention_kernel(self) -> str | None:
+        """The kernel of attention on a GPU; None on a CPU, and where transformers computes it."""
+
     def num_parameters(self) -> int:
         """All of them."""
 

@@ -99,9 +99,10 @@ def compute_line(trainer: ReportedRun) -> str:
     """Ranks, sharding, precision, device."""
     device = trainer.args.device
     assert trainer.memory_plan is not None  # of a run that trains
+    kernel = trainer.model.attention_kernel
     return (
         f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
-        f"recompute {trainer.model.recompute}"
+        f"recompute {trainer.model.recompute}{f', attention {kernel}' if kernel else ''}"
     )
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
 _OF_CONSTRUCTION = (
-    "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute", *STATE_FLAGS,
-    "model_max_length",
+    "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
+    "attention_kernel", *STATE_FLAGS, "model_max_length",
     "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
     "report_to", "run_name", "push_to_hub", "include_num_input_tokens_seen",
 )  # fmt: skip

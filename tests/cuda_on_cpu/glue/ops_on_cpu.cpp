@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include "ops/attention/cudnn_attention.h"
 #include "ops/attention/flash_attention.h"
 
 #define CUDA CPU
@@ -15,13 +16,25 @@
 #undef CUDA
 
 namespace fastsft::cuda {
-void flash_attention(const at::Tensor&, const at::Tensor&, const FlashShape&, const at::Tensor&,
+void flash_attention(const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
                      const at::Tensor&) {
   TORCH_CHECK(false, "flash attention needs a device");
 }
 void flash_attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                              const at::Tensor&, const at::Tensor&, const FlashShape&,
+                              const at::Tensor&, const at::Tensor&, const AttentionShape&,
                               const at::Tensor&) {
   TORCH_CHECK(false, "flash attention needs a device");
+}
+const CudnnPlans* cudnn_plans(const at::Tensor&, const at::Tensor&, const AttentionShape&) {
+  TORCH_CHECK(false, "cuDNN needs a device");
+}
+void cudnn_attention(const CudnnPlans&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                     const at::Tensor&) {
+  TORCH_CHECK(false, "cuDNN needs a device");
+}
+void cudnn_attention_backward(const CudnnPlans&, const at::Tensor&, const at::Tensor&,
+                              const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const at::Tensor&) {
+  TORCH_CHECK(false, "cuDNN needs a device");
 }
 }  // namespace fastsft::cuda

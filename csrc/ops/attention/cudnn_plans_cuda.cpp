@@ -1,0 +1,220 @@
+#include "ops/attention/cudnn_plans.h"
+
+#include <cudnn_frontend.h>
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace fastsft::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Graph;
+using fe::graph::Tensor_attributes;
+using Tensor = std::shared_ptr<Tensor_attributes>;
+
+enum Id : int64_t {
+  kQuery = 1,
+  kKey,
+  kValue,
+  kOut,
+  kLse,
+  kGradOut,
+  kGradQuery,
+  kGradKey,
+  kGradValue,
+  kLengths,
+  kRowOffsets,
+  kOutOffsets,
+  kLseOffsets
+};
+
+void check(const fe::error_t& error) {
+  if (error.is_bad()) throw CudnnRefusal(error.err_msg);
+}
+
+Tensor list_of_int32(Graph& graph, Id id, int64_t entries) {
+  return graph.tensor(Tensor_attributes()
+                          .set_uid(id)
+                          .set_dim({entries, 1, 1, 1})
+                          .set_stride({1, 1, 1, 1})
+                          .set_data_type(fe::DataType_t::INT32));
+}
+
+// Dimensions, strides and offsets of what a graph reads and writes: [conversation, head, token,
+// element]. The stride of conversations is not read: offsets say where they begin.
+class Layout {
+ public:
+  Layout(Graph& graph, const CudnnShape& shape)
+      : shape_(shape),
+        lengths_(list_of_int32(graph, kLengths, shape.conversations)),
+        rows_(list_of_int32(graph, kRowOffsets, shape.conversations + 1)),
+        out_rows_(list_of_int32(graph, kOutOffsets, shape.conversations + 1)),
+        lse_rows_(list_of_int32(graph, kLseOffsets, shape.conversations + 1)) {}
+
+  const Tensor& lengths() const { return lengths_; }
+
+  void queries(Tensor_attributes& tensor, Id id) const {
+    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.row()}, rows_);
+  }
+  void keys(Tensor_attributes& tensor, Id id) const {
+    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, rows_);
+  }
+  void out(Tensor_attributes& tensor, Id id) const {
+    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.out_row()}, out_rows_);
+  }
+  void lse(Tensor_attributes& tensor, Id id) const {
+    place(tensor, id, {shape_.num_heads, 1, shape_.num_heads}, lse_rows_);
+    tensor.set_data_type(fe::DataType_t::FLOAT);
+  }
+
+ private:
+  struct Rows {
+    int64_t heads, width, stride;  // of a row: of heads next to each other
+  };
+  void place(Tensor_attributes& tensor, Id id, const Rows& rows, const Tensor& offsets) const {
+    tensor.set_uid(id)
+        .set_dim({shape_.conversations, rows.heads, shape_.longest, rows.width})
+        .set_stride({shape_.longest * rows.stride, rows.width, rows.stride, 1})
+        .set_ragged_offset(offsets);
+  }
+
+  CudnnShape shape_;
+  Tensor lengths_, rows_, out_rows_, lse_rows_;
+};
+
+template <typename Place>
+Tensor input(Graph& graph, const Place& place) {
+  Tensor_attributes tensor;
+  place(tensor);
+  return graph.tensor(tensor);
+}
+
+// Token i sees token j of its conversation when i - window < j <= i.
+template <typename Options>
+void set_options(Options& options, const CudnnShape& shape, const Layout& layout) {
+  options.set_attn_scale(shape.scale)
+      .set_padding_mask(true)
+      .set_seq_len_q(layout.lengths())
+      .set_seq_len_kv(layout.lengths())
+      .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
+  if (shape.window > 0) options.set_diagonal_band_left_bound(shape.window);
+}
+
+struct Inputs {
+  Tensor query, key, value;
+};
+
+Inputs inputs_of(Graph& graph, const Layout& layout) {
+  return {input(graph, [&](auto& tensor) { layout.queries(tensor, kQuery); }),
+          input(graph, [&](auto& tensor) { layout.keys(tensor, kKey); }),
+          input(graph, [&](auto& tensor) { layout.keys(tensor, kValue); })};
+}
+
+void describe_forward(Graph& graph, const CudnnShape& shape) {
+  const Layout layout(graph, shape);
+  const Inputs in = inputs_of(graph, layout);
+  fe::graph::SDPA_attributes options;
+  options.set_generate_stats(true);
+  set_options(options, shape, layout);
+  const auto [out, lse] = graph.sdpa(in.query, in.key, in.value, options);
+  layout.out(out->set_output(true), kOut);
+  layout.lse(lse->set_output(true), kLse);
+}
+
+void describe_backward(Graph& graph, const CudnnShape& shape) {
+  const Layout layout(graph, shape);
+  const Inputs in = inputs_of(graph, layout);
+  const Tensor out = input(graph, [&](auto& tensor) { layout.out(tensor, kOut); });
+  const Tensor grad_out = input(graph, [&](auto& tensor) { layout.out(tensor, kGradOut); });
+  const Tensor lse = input(graph, [&](auto& tensor) { layout.lse(tensor, kLse); });
+  fe::graph::SDPA_backward_attributes options;
+  set_options(options, shape, layout);
+  if (shape.tokens > 0) {
+    options.set_max_total_seq_len_q(shape.tokens).set_max_total_seq_len_kv(shape.tokens);
+  }
+  const auto [query, key, value] =
+      graph.sdpa_backward(in.query, in.key, in.value, out, grad_out, lse, options);
+  layout.queries(query->set_output(true), kGradQuery);
+  layout.keys(key->set_output(true), kGradKey);
+  layout.keys(value->set_output(true), kGradValue);
+}
+
+template <typename Describe>
+int64_t compile(Graph& graph, const CudnnShape& shape, const CudnnTarget& target,
+                const Describe& describe) {
+  graph.set_io_data_type(shape.half ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
+  if (target.handle == nullptr) {
+    auto device = std::make_shared<fe::DeviceProperties>();
+    check(device->deserialize({target.device_json.begin(), target.device_json.end()}));
+    graph.set_device_properties(device);
+  }
+  describe(graph, shape);
+  check(graph.validate());
+  check(target.handle == nullptr ? graph.build_operation_graph()
+                                 : graph.build_operation_graph(target.handle));
+  check(graph.create_execution_plans({fe::HeurMode_t::A}));
+  check(graph.check_support());
+  check(graph.build_plans());
+  int64_t workspace = 0;
+  check(graph.get_workspace_size(workspace));
+  return workspace;
+}
+
+using Pointers = std::unordered_map<int64_t, void*>;
+
+// In the fused rows keys come after the queries, values after the keys.
+void add_heads(Pointers& to, void* rows, const CudnnShape& shape, Id query, Id key, Id value) {
+  constexpr int64_t kItemsize = 2;
+  auto* const bytes = static_cast<char*>(rows);
+  const int64_t keys = kItemsize * shape.out_row();
+  const int64_t values = keys + kItemsize * shape.num_key_value_heads * shape.head_dim;
+  to.insert({{query, bytes}, {key, bytes + keys}, {value, bytes + values}});
+}
+
+Pointers pointers_of(const CudnnBuffers& buffers, const CudnnShape& shape) {
+  Pointers all{{kOut, buffers.out},
+               {kLse, buffers.lse},
+               {kLengths, buffers.lengths},
+               {kRowOffsets, buffers.row_offsets},
+               {kOutOffsets, buffers.out_offsets},
+               {kLseOffsets, buffers.lse_offsets}};
+  add_heads(all, buffers.qkv, shape, kQuery, kKey, kValue);
+  return all;
+}
+
+}  // namespace
+
+struct CudnnPlans::Graphs {
+  Graph forward, backward;
+  int64_t forward_workspace = 0, backward_workspace = 0;
+};
+
+CudnnPlans::CudnnPlans(const CudnnShape& shape, const CudnnTarget& target)
+    : shape_(shape), graphs_(std::make_unique<Graphs>()) {
+  graphs_->forward_workspace = compile(graphs_->forward, shape, target, describe_forward);
+  graphs_->backward_workspace = compile(graphs_->backward, shape, target, describe_backward);
+}
+
+CudnnPlans::~CudnnPlans() = default;
+
+int64_t CudnnPlans::forward_workspace() const { return graphs_->forward_workspace; }
+int64_t CudnnPlans::backward_workspace() const { return graphs_->backward_workspace; }
+
+void CudnnPlans::forward(cudnnContext* handle, const CudnnBuffers& buffers) const {
+  Pointers pointers = pointers_of(buffers, shape_);
+  check(graphs_->forward.execute(handle, pointers, buffers.workspace));
+}
+
+void CudnnPlans::backward(cudnnContext* handle, const CudnnBuffers& buffers) const {
+  Pointers pointers = pointers_of(buffers, shape_);
+  pointers.emplace(kGradOut, buffers.grad_out);
+  add_heads(pointers, buffers.grad_qkv, shape_, kGradQuery, kGradKey, kGradValue);
+  check(graphs_->backward.execute(handle, pointers, buffers.workspace));
+}
+
+}  // namespace fastsft::cuda

@@ -1,0 +1,157 @@
+"""--attention_kernel: what is refused, what `auto` takes, and what a resumed run keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fastsft import _C, TrainingArguments
+from fastsft.checkpoint import run_identity
+from fastsft.model import attention_kernel
+from fastsft.model.attention_kernel import Heads, Trial, faster_kernel, settle_attention_kernel, trial
+from fastsft.planning.gpus import gpu_named
+from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.time_model import predict
+
+HEADS = Heads(4, 2, 16)
+CPU = torch.device("cpu")
+
+
+class FakeEngine:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+
+    def use_cudnn(self, use: bool) -> None:
+        self.told.append(use)
+
+
+def arguments(device: str = "cuda", **values: Any) -> Any:
+    """What the choice reads of TrainingArguments."""
+    usual = {"bf16": True, "fp16": False, "full_determinism": False, "attention_kernel": "auto"}
+    return SimpleNamespace(**{**usual, **values, "device": torch.device(device)})
+
+
+def model(kind: str = "native") -> Any:
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+    return SimpleNamespace(engine_kind=kind, engine_config=lambda: config)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"attention_kernel": "cudnn"}, "needs --bf16 True or --fp16 True"),
+        ({"attention_kernel": "fa3"}, "needs --bf16 True or --fp16 True"),
+        ({"attention_kernel": "cudnn", "bf16": True, "full_determinism": True}, "use flash2"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, flags: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **flags)
+
+
+def test_cpus_and_transformers_have_their_own() -> None:
+    engine: Any = FakeEngine()
+    assert settle_attention_kernel(arguments("cpu"), model(), engine) is None
+    assert settle_attention_kernel(arguments(), model("generic"), engine) is None
+    with pytest.raises(ValueError, match="transformers does: leave it out"):
+        settle_attention_kernel(arguments(attention_kernel="cudnn"), model("generic"), engine)
+    assert engine.told == []
+
+
+def test_a_named_kernel_is_used_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_kernel, "faster_kernel", None)
+    engine: Any = FakeEngine()
+    for name in ("flash2", "cudnn"):
+        assert settle_attention_kernel(arguments(attention_kernel=name), model(), engine) == name
+    assert engine.told == [False, True]
+
+
+def test_auto_stays_with_flash_where_cudnn_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_kernel, "faster_kernel", None)
+    for values in ({"bf16": False}, {"full_determinism": True}):
+        engine: Any = FakeEngine()
+        assert settle_attention_kernel(arguments(**values), model(), engine) == "flash2"
+        assert engine.told == [False]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the package may be there")
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(ValueError, match=r"--attention_kernel fa3: .*flash_attn_3.*flash2"):
+        settle_attention_kernel(arguments(attention_kernel="fa3"), model(), FakeEngine())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "factor", "name", "line"),
+    [
+        (0.5, 1.0, "cudnn", "attention by cudnn: cudnn takes 500.00 ms, flash2 1000.00 ms for 8,192 tokens"),
+        (0.99, 1.0, "flash2", "attention by flash2: cudnn takes 990.00 ms"),
+        (0.5, 1.01, "cudnn", "attention by cudnn"),
+        (0.5, 1.1, "flash2", "results of cudnn are 10.0% away (at most 2% is rounding)"),
+        (0.5, torch.nan, "flash2", "results of cudnn are nan"),
+    ],
+)
+def test_auto_takes_the_faster_that_agrees(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, factor: float, name: str, line: str
+) -> None:
+    ones = torch.ones(8)
+
+    def fake(*_: object, use_cudnn: bool) -> Trial:
+        return Trial(seconds, ones, ones * factor) if use_cudnn else Trial(1.0, ones, ones)
+
+    monkeypatch.setattr(attention_kernel, "trial", fake)
+    chosen, told = faster_kernel(HEADS, torch.bfloat16, CPU)
+    assert chosen == name
+    assert line in told
+
+
+def test_the_trial_computes_attention() -> None:
+    """On a CPU, whose op has one kernel: finite results that are those of the op, and equal both times."""
+    one, other = (trial(HEADS, torch.bfloat16, CPU, use_cudnn=use, repeats=1) for use in (False, True))
+    assert one.seconds > 0 and one.out.isfinite().all() and one.grad.isfinite().all()
+    assert torch.equal(one.out, other.out) and torch.equal(one.grad, other.grad)
+    assert one.out.shape == (8192, 64) and one.grad.shape == (8192, 128)
+
+
+@pytest.mark.parametrize("saved", ["flash2", "cudnn"])
+def test_a_resumed_run_keeps_what_auto_chose(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = "cudnn" if saved == "flash2" else "flash2"
+    kept: list[str] = []
+    warned: list[tuple[object, ...]] = []
+    monkeypatch.setattr(run_identity, "warn_of_change", lambda *facts: warned.append(facts))
+    trainer: Any = SimpleNamespace(
+        args=arguments(), model=SimpleNamespace(attention_kernel=now, keep_attention_kernel=kept.append)
+    )
+    run_identity._keep_attention_kernel(trainer, {"attention_kernel": saved}, "dir")
+    assert kept == [saved] and not warned
+    trainer.args = arguments(attention_kernel=now)
+    run_identity._keep_attention_kernel(trainer, {"attention_kernel": saved}, "dir")
+    assert kept == [saved] and warned == [("dir", "attention_kernel", saved, now)]
+    run_identity._keep_attention_kernel(trainer, {}, "dir")  # of an older release
+    assert len(warned) == 1
+
+
+def test_the_plan_counts_its_scratch_and_its_speed() -> None:
+    config = (Path(__file__).parents[2] / "benchmarks" / "configs" / "vicuna-7b.json").read_text()
+    state = _C.StateOptions(compute_dtype="bfloat16", master_dtype="split")
+    plans = {}
+    for kernel in ("flash2", "cudnn", "auto"):
+        setting = Setting(config, state, device="cuda", gpu=gpu_named("H200"), attention_kernel=kernel)
+        plans[kernel] = plan_memory(setting, "none", 8192, Workload.full(8192, 2048))
+    scratch = 16 * 8192 * 4096  # the limit: four times the queries in float32
+    assert plans["cudnn"].outside == plans["auto"].outside == max(scratch, plans["flash2"].outside)
+    gpu = gpu_named("H200")
+    assert gpu is not None
+    flash, cudnn, auto = (predict(plans[kernel], gpu) for kernel in ("flash2", "cudnn", "auto"))
+    assert auto == flash  # nothing is measured yet
+    # benchmarks: 290 and 225 TFLOP/s become 540 and 335; five copies of a layer's rows are not made.
+    copies = 2.0 * 32 * (2 * 4096 + 2 * 3 * 4096) / (gpu.bandwidth * 0.76)
+    assert flash.seconds["element-wise"] - cudnn.seconds["element-wise"] == pytest.approx(copies)
+    assert cudnn.seconds["attention"] / flash.seconds["attention"] == pytest.approx(
+        (1 / 0.546 + 2.5 / 0.339) / (1 / 0.293 + 2.5 / 0.2275)
+    )
