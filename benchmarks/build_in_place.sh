@@ -10,8 +10,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${PYTHON:-python3}"
 site="$PWD/build/site"
 if compgen -G '.wheels/*.whl' >/dev/null; then
+  mapfile -t installed < <(find .wheels -name '*.whl' ! -name 'nvidia_cudnn_frontend*')
+  mapfile -t unpacked < <(find .wheels -name 'nvidia_cudnn_frontend*.whl')
   "$python" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
-    --upgrade --target "$site" .wheels/*.whl
+    --upgrade --target "$site" "${installed[@]}"
+  for wheel in "${unpacked[@]}"; do "$python" -m zipfile -e "$wheel" "$site"; done  # headers, for any interpreter
   export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}"
 fi
 for package in torch pybind11 nlohmann_json nvidia-cudnn-frontend; do

@@ -44,8 +44,10 @@ if(FASTSFT_USE_CUDA)
   endif()
   # cuDNN is the one that torch loads; the headers of its C++ frontend are a package of PyPI.
   set(cudnn_of_torch ${FASTSFT_TORCH_DIR}/../nvidia/cudnn)
-  find_path(FASTSFT_CUDNN_HEADERS NAMES cudnn_graph.h HINTS ${cudnn_of_torch}/include ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(FASTSFT_CUDNN NAMES libcudnn.so.9 HINTS ${cudnn_of_torch}/lib ${CUDAToolkit_LIBRARY_DIR})
+  find_path(FASTSFT_CUDNN_HEADERS NAMES cudnn_graph.h PATHS ${cudnn_of_torch}/include NO_DEFAULT_PATH)
+  find_path(FASTSFT_CUDNN_HEADERS NAMES cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(FASTSFT_CUDNN NAMES libcudnn.so.9 PATHS ${cudnn_of_torch}/lib NO_DEFAULT_PATH)
+  find_library(FASTSFT_CUDNN NAMES libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
   execute_process(
     COMMAND ${Python_EXECUTABLE} -c
       "import importlib.metadata as m; f = 'nvidia-cudnn-frontend'; print(m.distribution(f).locate_file('include'), m.version(f), sep=';')"

@@ -1,8 +1,10 @@
-# What every target is compiled with, and the JSON headers from PyPI.
+# What every target is compiled with, and the JSON headers from PyPI. -O3, or the level that is the target's
+# property FASTSFT_OPTIMIZATION: an option of the target itself would come before these and not count.
 add_library(fastsft_options INTERFACE)
 add_library(fastsft::options ALIAS fastsft_options)
 target_compile_options(fastsft_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -O3 -ffp-contract=fast -fno-math-errno>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -ffp-contract=fast -fno-math-errno>
+  "$<$<COMPILE_LANGUAGE:CXX>:-O$<IF:$<STREQUAL:$<TARGET_PROPERTY:FASTSFT_OPTIMIZATION>,>,3,$<TARGET_PROPERTY:FASTSFT_OPTIMIZATION>>>")
 if(FASTSFT_WARNINGS_AS_ERRORS)
   target_compile_options(fastsft_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate
 
 import pytest
 import torch
@@ -15,24 +15,39 @@ pytestmark = pytest.mark.cuda
 
 # (heads, key and value heads, head size)
 HEADS = [(4, 4, 128), (8, 2, 64), (6, 1, 96), (4, 2, 256), (4, 4, 80)]
-# Equal lengths; a shape with spare conversations (9 to 16) that are empty; few long ones among many short.
-BOUNDARIES = {
-    "equal": list(range(0, 1025, 256)),
-    "spare": list(range(0, 1801, 200)),
-    "uneven": [0, 900, *range(907, 1100, 7)],
-    "empty": [0, 0, 300, 300, 517, 517],
+# Lengths of conversations. Some cases are a plan of more conversations than there are, the rest empty.
+LENGTHS = {
+    "equal": [256] * 4,
+    "spare": [200] * 9,
+    "uneven": [1000, *[200] * 7],
+    "one": [250, 1, 256, 2, 255],
+    "empty": [0, 256, 0, 244, 0],
+    "many": [251] * 70,
 }
+# So many short ones next to a long one that cuDNN is told the tokens; with grouped heads flash computes them.
+BY_TOKENS = [2000, *[100] * 60]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), HEADS)
-@pytest.mark.parametrize("boundaries", BOUNDARIES)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("window", [0, 100])
 def test_forward_and_backward(
-    dtype: torch.dtype, heads: int, kv_heads: int, dim: int, boundaries: str, window: int
+    dtype: torch.dtype, heads: int, kv_heads: int, dim: int, lengths: list[int], window: int
 ) -> None:
-    cu = BOUNDARIES[boundaries]
-    tokens, longest = cu[-1], max(end - begin for begin, end in pairwise(cu))
+    check(dtype, (heads, kv_heads, dim), lengths, window)
+
+
+@pytest.mark.parametrize("dim", [128, 80])
+@pytest.mark.parametrize("window", [0, 100])
+def test_scratch_by_tokens(dim: int, window: int) -> None:
+    check(torch.bfloat16, (4, 4, dim), BY_TOKENS, window)
+
+
+def check(dtype: torch.dtype, sizes: tuple[int, int, int], lengths: list[int], window: int) -> None:
+    """Results of both passes; and it is cuDNN's, whose lse is [tokens, heads]."""
+    (heads, kv_heads, dim), cu = sizes, [0, *accumulate(lengths)]
+    tokens, longest = cu[-1], max(lengths)
     torch.manual_seed(0)
     qkv = torch.randn(tokens, (heads + 2 * kv_heads) * dim, device="cuda").to(dtype)
     grad_out = torch.randn(tokens, heads * dim, device="cuda").to(dtype)
@@ -47,18 +62,9 @@ def test_forward_and_backward(
     shape = (heads, kv_heads, dim**-0.5, window)
     torch.ops.fastsft.attention(qkv, ends, *shape, out, lse, longest, 0.0, True)
     assert_close(out, expected, name="out")
+    by_flash = torch.empty_like(lse)
+    torch.ops.fastsft.attention(qkv, ends, *shape, torch.empty_like(out), by_flash, longest)
+    assert_close(lse.view(tokens, heads).t(), by_flash, name="lse")
     torch.ops.fastsft.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, longest, 0.0, True)
     assert exact.grad is not None
     assert_close(grad, exact.grad, kind="model", name="grad")
-
-
-def test_it_is_cudnn() -> None:
-    """The rows of a usual micro-batch do not fall back to flash, whose lse has another layout."""
-    heads, tokens = 4, 1024
-    qkv = torch.randn(tokens, 3 * heads * 128, device="cuda", dtype=torch.bfloat16)
-    ends = torch.arange(0, tokens + 1, 256, dtype=torch.int32, device="cuda")
-    out = torch.empty(tokens, heads * 128, device="cuda", dtype=torch.bfloat16)
-    lse = [torch.empty(heads, tokens, device="cuda") for _ in range(2)]
-    for use_cudnn in (False, True):
-        torch.ops.fastsft.attention(qkv, ends, heads, heads, 0.1, 0, out, lse[use_cudnn], 256, 0.0, use_cudnn)
-    assert_close(lse[1].view(tokens, heads).t(), lse[0], name="lse")

@@ -27,9 +27,26 @@ inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t 
   return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
 }
 
-// The most scratch that a backward pass of cuDNN may take, in bytes: four times the queries in
-// float32, eight times where several of them share a key. It takes once them, or twice, where all
-// conversations are about as long as the longest, and more where most are far shorter.
+// Devices and releases (9.18.1 is 91801) whose backward pass over conversations laid end to end is
+// not known to be wrong: that of sm_8x ignores strides, that of sm_12x gives wrong gradients, and
+// before 9.18.1 Hopper's reads scratch that nothing wrote.
+constexpr bool cudnn_is_right(int capability, int64_t version) {
+  return (capability == 9 || capability == 10) && version >= 91801;
+}
+
+// Bytes of scratch of cuDNN's backward pass for each element of the queries: of every conversation
+// as if it were the longest, or of every token where it is told their number. It is told where that
+// is less, which with grouped heads it never is within the limit.
+struct CudnnScratch {
+  int64_t bytes = 0;
+  bool by_tokens = false;
+};
+constexpr CudnnScratch cudnn_scratch(int64_t padded_tokens, int64_t tokens, bool grouped) {
+  if (grouped) return {8 * padded_tokens, false};
+  return padded_tokens <= 3 * tokens ? CudnnScratch{4 * padded_tokens, false}
+                                     : CudnnScratch{12 * tokens, true};
+}
+// The most that it may take, in all: flash attention computes what is above.
 constexpr int64_t cudnn_workspace_limit(int64_t tokens, int64_t num_heads,
                                         int64_t num_key_value_heads, int64_t head_dim) {
   return (num_heads == num_key_value_heads ? 16 : 32) * tokens * num_heads * head_dim;

@@ -67,8 +67,9 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
-    if (const auto* plans = use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : nullptr) {
-      return cuda::cudnn_attention(*plans, qkv, cu_seqlens, out, lse);
+    if (const auto plans =
+            use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : cuda::CudnnPlans{}) {
+      return cuda::cudnn_attention(*plans.forward, qkv, cu_seqlens, out, lse);
     }
     return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
@@ -92,8 +93,10 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
-    if (const auto* plans = use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : nullptr) {
-      return cuda::cudnn_attention_backward(*plans, grad_out, qkv, out, lse, cu_seqlens, grad_qkv);
+    if (const auto plans =
+            use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : cuda::CudnnPlans{}) {
+      return cuda::cudnn_attention_backward(*plans.backward, grad_out, qkv, out, lse, cu_seqlens,
+                                            grad_qkv);
     }
     return cuda::flash_attention_backward(grad_out, qkv, out, lse, cu_seqlens, shape, grad_qkv);
   }

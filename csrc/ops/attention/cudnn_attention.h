@@ -6,20 +6,26 @@
 
 namespace fastsft::cuda {
 
-class CudnnPlans;
+class CudnnPlan;
 
-// cuDNN's plans for the rows `qkv` of such conversations, compiled at the first call for each shape
-// (seconds). Null where it has none, where their scratch is above
-// `cudnn_workspace_limit`, and where deterministic algorithms are asked for: cuDNN's scratch is
-// then as if all conversations were the longest.
-const CudnnPlans* cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                              const AttentionShape& shape);
+// cuDNN's plans of both passes for rows `qkv` of such conversations, compiled at the first call for
+// each shape (seconds).
+struct CudnnPlans {
+  const CudnnPlan *forward = nullptr, *backward = nullptr;
+  explicit operator bool() const { return forward != nullptr && backward != nullptr; }
+};
+// None where flash attention is to compute: on a device or with a cuDNN that is not known to be
+// right (`cudnn_is_right`), above `cudnn_workspace_limit`, where cuDNN has no kernel (a warning
+// says why), and where deterministic algorithms are asked for: cuDNN's scratch is then as if all
+// conversations were the longest. The same for both passes of a micro-batch.
+CudnnPlans cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+                       const AttentionShape& shape);
 
-// ops/attention/attention.h by `plans`, but for lse, whose memory is [tokens, num_heads]. `out` and
+// ops/attention/attention.h by plans, but for lse, whose memory is [tokens, num_heads]. `out` and
 // `grad_qkv` are written in place.
-void cudnn_attention(const CudnnPlans& plans, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+void cudnn_attention(const CudnnPlan& forward, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
                      const at::Tensor& out, const at::Tensor& lse);
-void cudnn_attention_backward(const CudnnPlans& plans, const at::Tensor& grad_out,
+void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_out,
                               const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, const at::Tensor& grad_qkv);
 

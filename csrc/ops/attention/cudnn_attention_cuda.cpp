@@ -6,6 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sub.h>
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -14,7 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "ops/attention/cudnn_plans.h"
@@ -29,63 +32,74 @@ int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / st
 CudnnShape shape_for(int64_t tokens, int64_t conversations, int64_t head_dim,
                      const AttentionShape& shape) {
   const int64_t step = conversations <= 8 ? 1 : conversations <= 64 ? 8 : 32;
-  return {.conversations = rounded_up(conversations, step),
-          .longest = rounded_up(std::max<int64_t>(shape.max_seqlen, 2), 256),
-          .tokens = rounded_up(tokens, 1024),
-          .num_heads = shape.num_heads,
-          .num_key_value_heads = shape.num_key_value_heads,
-          .head_dim = head_dim,
-          .window = shape.window,
-          .scale = static_cast<float>(shape.scale)};
-}
-
-std::unique_ptr<CudnnPlans> compiled(const CudnnShape& shape, const CudnnTarget& target) {
-  try {
-    return std::make_unique<CudnnPlans>(shape, target);
-  } catch (const CudnnRefusal&) {
-    return nullptr;
+  CudnnShape result{.conversations = rounded_up(conversations, step),
+                    .longest = rounded_up(std::max<int64_t>(shape.max_seqlen, 2), 256),
+                    .num_heads = shape.num_heads,
+                    .num_key_value_heads = shape.num_key_value_heads,
+                    .head_dim = head_dim,
+                    .scale = static_cast<float>(shape.scale)};
+  if (shape.window < result.longest) result.window = shape.window;
+  const bool grouped = shape.num_heads != shape.num_key_value_heads;
+  if (cudnn_scratch(result.conversations * result.longest, tokens, grouped).by_tokens) {
+    result.tokens = rounded_up(tokens, 1024);
   }
+  return result;
 }
 
-int64_t scratch_of(const std::unique_ptr<CudnnPlans>& plans) {
-  return plans ? std::max(plans->forward_workspace(), plans->backward_workspace())
-               : std::numeric_limits<int64_t>::max();
+// Before anything is compiled, by the formula.
+bool is_within_limit(const CudnnShape& shape, int64_t tokens) {
+  const bool grouped = shape.num_heads != shape.num_key_value_heads;
+  const int64_t padded = shape.conversations * shape.longest;
+  return cudnn_scratch(padded, tokens, grouped).bytes * shape.out_row() <=
+         cudnn_workspace_limit(tokens, shape.num_heads, shape.num_key_value_heads, shape.head_dim);
 }
 
-// Told the number of tokens, cuDNN's scratch goes by them, with more for each than without.
-std::unique_ptr<CudnnPlans> with_less_scratch(const CudnnShape& shape, const CudnnTarget& target) {
-  CudnnShape padded = shape;
-  padded.tokens = 0;
-  auto by_longest = compiled(padded, target);
-  if (by_longest && padded.conversations * padded.longest <= 2 * shape.tokens) return by_longest;
-  auto by_tokens = compiled(shape, target);
-  return scratch_of(by_tokens) < scratch_of(by_longest) ? std::move(by_tokens)
-                                                        : std::move(by_longest);
-}
-
-// Of one device each; what is compiled stays until the process ends.
+// What is compiled stays until the process ends; a shape that cuDNN refused stays refused.
 class PlanCache {
  public:
   static PlanCache& instance() {
     static auto* const cache = new PlanCache;  // never destroyed: cuDNN is unloaded before statics
     return *cache;
   }
-  const CudnnPlans* find(int device, const CudnnShape& shape) {
+  const CudnnPlan* find(int device, CudnnPass pass, const CudnnShape& shape) {
     const std::scoped_lock lock(mutex_);
-    const auto [place, is_new] = plans_.try_emplace({device, shape});
-    if (is_new) place->second = with_less_scratch(shape, {.handle = at::native::getCudnnHandle()});
-    return place->second.get();
+    const Key key{device, pass, shape};
+    if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+    return plans_.emplace(key, compiled(pass, shape)).first->second.get();
   }
 
  private:
+  using Key = std::tuple<int, CudnnPass, CudnnShape>;
+
+  static std::unique_ptr<CudnnPlan> compiled(CudnnPass pass, const CudnnShape& shape) {
+    const CudnnTarget target{.handle = at::native::getCudnnHandle()};
+    try {
+      return std::make_unique<CudnnPlan>(pass, shape, target);
+    } catch (const CudnnRefusal& refusal) {
+      TORCH_WARN("cuDNN has no attention for up to ", shape.conversations,
+                 " conversations of up to ", shape.longest, " tokens, ", shape.num_heads,
+                 " heads, ", shape.num_key_value_heads, " of keys, of ", shape.head_dim, ": ",
+                 refusal.what(), "; flash attention computes them");
+      return nullptr;
+    }
+  }
+
   std::mutex mutex_;
-  std::map<std::pair<int, CudnnShape>, std::unique_ptr<CudnnPlans>> plans_;
+  std::map<Key, std::unique_ptr<CudnnPlan>> plans_;
 };
+
+int capability_of(const at::Tensor& tensor) {
+  int capability = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor,
+                                        tensor.device().index()));
+  return capability;
+}
 
 // Entries of CudnnBuffers on the device.
 struct Lists {
   at::Tensor lengths;  // [conversations]
-  at::Tensor offsets;  // [3, conversations + 1]: of rows, of rows of the result, of lse
+  // [3, conversations + 1]: of rows, of rows of the result, of lse; each begins at 16 bytes.
+  at::Tensor offsets;
 };
 
 Lists lists_of(const at::Tensor& cu_seqlens, int64_t tokens, const CudnnShape& shape) {
@@ -93,13 +107,14 @@ Lists lists_of(const at::Tensor& cu_seqlens, int64_t tokens, const CudnnShape& s
   const at::Tensor ends =
       missing == 0 ? cu_seqlens : at::constant_pad_nd(cu_seqlens, {0, missing}, tokens);
   const auto widths = {shape.row(), shape.out_row(), shape.num_heads};
-  const at::Tensor offsets = at::empty({3, ends.size(0)}, ends.options());
+  const at::Tensor offsets =
+      at::empty({3, rounded_up(ends.size(0), 4)}, ends.options()).narrow(1, 0, ends.size(0));
   int64_t list = 0;
   for (const int64_t width : widths) {
     at::Tensor into = offsets[list++];
     at::mul_out(into, ends, at::scalar_tensor(width, ends.options().device(at::kCPU)));
   }
-  return {ends.slice(0, 1) - ends.slice(0, 0, -1), offsets};
+  return {at::sub(ends.slice(0, 1), ends.slice(0, 0, -1)), offsets};
 }
 
 template <typename T>
@@ -119,60 +134,68 @@ CudnnBuffers buffers_of(const at::Tensor& qkv, const at::Tensor& out, const at::
           .workspace = workspace.data_ptr()};
 }
 
-at::Tensor workspace_of(int64_t bytes, const at::Tensor& like) {
-  return at::empty({std::max<int64_t>(bytes, 1)}, like.options().dtype(at::kByte));
+at::Tensor workspace_of(const CudnnPlan& plan, const at::Tensor& like) {
+  return at::empty({std::max<int64_t>(plan.workspace(), 1)}, like.options().dtype(at::kByte));
 }
 
 }  // namespace
 
-const CudnnPlans* cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                              const AttentionShape& attention) {
+CudnnPlans cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+                       const AttentionShape& attention) {
   const int64_t tokens = qkv.size(0), conversations = cu_seqlens.size(0) - 1;
   const int64_t heads = attention.num_heads + 2 * attention.num_key_value_heads;
   const int64_t head_dim = qkv.size(1) / heads;
-  if (at::globalContext().deterministicAlgorithms()) return nullptr;
-  if (conversations == 0 || qkv.numel() > std::numeric_limits<int32_t>::max()) return nullptr;
+  if (at::globalContext().deterministicAlgorithms()) return {};
+  if (conversations == 0 || qkv.numel() > std::numeric_limits<int32_t>::max()) return {};
+  if (!cudnn_is_right(capability_of(qkv), static_cast<int64_t>(cudnnGetVersion()))) return {};
   CudnnShape shape = shape_for(tokens, conversations, head_dim, attention);
   shape.half = qkv.scalar_type() == at::kHalf;
-  const CudnnPlans* plans = PlanCache::instance().find(qkv.device().index(), shape);
+  if (!is_within_limit(shape, tokens)) return {};
+  PlanCache& cache = PlanCache::instance();
+  const int device = qkv.device().index();
+  const CudnnPlan* backward = cache.find(device, CudnnPass::kBackward, shape);
   const int64_t limit =
       cudnn_workspace_limit(tokens, attention.num_heads, attention.num_key_value_heads, head_dim);
-  return plans && plans->backward_workspace() <= limit ? plans : nullptr;
+  if (backward == nullptr || backward->workspace() > limit) return {};
+  shape.tokens = 0;
+  return {.forward = cache.find(device, CudnnPass::kForward, shape), .backward = backward};
 }
 
-void cudnn_attention(const CudnnPlans& plans, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
+void cudnn_attention(const CudnnPlan& forward, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
                      const at::Tensor& out, const at::Tensor& lse) {
-  const at::Tensor workspace = workspace_of(plans.forward_workspace(), qkv);
-  const Lists lists = lists_of(cu_seqlens, qkv.size(0), plans.shape());
-  plans.forward(at::native::getCudnnHandle(), buffers_of(qkv, out, lse, lists, workspace));
+  const at::Tensor workspace = workspace_of(forward, qkv);
+  const Lists lists = lists_of(cu_seqlens, qkv.size(0), forward.shape());
+  forward.run(at::native::getCudnnHandle(), buffers_of(qkv, out, lse, lists, workspace));
 }
 
-void cudnn_attention_backward(const CudnnPlans& plans, const at::Tensor& grad_out,
+void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_out,
                               const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, const at::Tensor& grad_qkv) {
-  const at::Tensor workspace = workspace_of(plans.backward_workspace(), qkv);
-  const Lists lists = lists_of(cu_seqlens, qkv.size(0), plans.shape());
+  const at::Tensor workspace = workspace_of(backward, qkv);
+  const Lists lists = lists_of(cu_seqlens, qkv.size(0), backward.shape());
   CudnnBuffers buffers = buffers_of(qkv, out, lse, lists, workspace);
   buffers.grad_out = grad_out.data_ptr();
   buffers.grad_qkv = grad_qkv.data_ptr();
-  plans.backward(at::native::getCudnnHandle(), buffers);
+  backward.run(at::native::getCudnnHandle(), buffers);
 }
 
 namespace {
 
 // The scratch of cuDNN's plans for such a micro-batch on a device with the properties
-// `device_json`, in bytes: forward, backward. For tests on machines without one.
+// `device_json`, in bytes: forward, backward, and 1 where that is within the limit. For tests on
+// machines without one.
 std::vector<int64_t> plan_cudnn_attention(int64_t tokens, int64_t conversations, int64_t max_seqlen,
                                           int64_t num_heads, int64_t num_key_value_heads,
                                           int64_t head_dim, int64_t window,
                                           std::string device_json) {
   const AttentionShape attention{num_heads, num_key_value_heads,
                                  1 / std::sqrt(static_cast<double>(head_dim)), window, max_seqlen};
-  const CudnnShape shape = shape_for(tokens, conversations, head_dim, attention);
   const CudnnTarget target{.device_json = std::move(device_json)};
-  const auto plans = with_less_scratch(shape, target);
-  if (!plans) CudnnPlans(shape, target);  // says why
-  return {plans->forward_workspace(), plans->backward_workspace()};
+  CudnnShape shape = shape_for(tokens, conversations, head_dim, attention);
+  const bool within = is_within_limit(shape, tokens);
+  const int64_t backward = CudnnPlan(CudnnPass::kBackward, shape, target).workspace();
+  shape.tokens = 0;
+  return {CudnnPlan(CudnnPass::kForward, shape, target).workspace(), backward, within ? 1 : 0};
 }
 
 }  // namespace

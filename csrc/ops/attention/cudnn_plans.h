@@ -14,7 +14,8 @@ namespace fastsft::cuda {
 // serves all micro-batches with no more conversations, none of them longer.
 struct CudnnShape {
   int64_t conversations = 0, longest = 0;
-  // Tokens of the micro-batch, or 0: cuDNN then takes conversations * longest for its scratch.
+  // Tokens of the micro-batch, by which the scratch of backward goes; 0: it goes by
+  // conversations * longest. Forward does not know them.
   int64_t tokens = 0;
   int64_t num_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t window = 0;  // 0: all
@@ -43,32 +44,32 @@ struct CudnnRefusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where plans are made: on the device of a handle, or by its properties alone, as
+// Where a plan is made: on the device of a handle, or by its properties alone, as
 // cudnnBackendGetAttribute(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) writes them.
 struct CudnnTarget {
   cudnnContext* handle = nullptr;
   std::string device_json = {};
 };
 
-// Attention and its gradient in bfloat16 or float16 by cuDNN, compiled for one shape. Queries, keys
+enum class CudnnPass { kForward, kBackward };
+
+// Attention or its gradient in bfloat16 or float16 by cuDNN, compiled for one shape. Queries, keys
 // and values are read, and their gradients written, where they are in the fused rows.
-class CudnnPlans {
+class CudnnPlan {
  public:
   // Seconds of compiling. CudnnRefusal.
-  CudnnPlans(const CudnnShape& shape, const CudnnTarget& target);
-  ~CudnnPlans();
+  CudnnPlan(CudnnPass pass, const CudnnShape& shape, const CudnnTarget& target);
+  ~CudnnPlan();
 
   const CudnnShape& shape() const { return shape_; }
-  // Bytes.
-  int64_t forward_workspace() const;
-  int64_t backward_workspace() const;
-  void forward(cudnnContext* handle, const CudnnBuffers& buffers) const;
-  void backward(cudnnContext* handle, const CudnnBuffers& buffers) const;
+  int64_t workspace() const;  // bytes
+  void run(cudnnContext* handle, const CudnnBuffers& buffers) const;
 
  private:
-  struct Graphs;
+  struct Compiled;
+  CudnnPass pass_;
   CudnnShape shape_;
-  std::unique_ptr<Graphs> graphs_;
+  std::unique_ptr<Compiled> compiled_;
 };
 
 }  // namespace fastsft::cuda

@@ -24,8 +24,11 @@ enum Id : int64_t {
   kGradQuery,
   kGradKey,
   kGradValue,
-  kLengths,
-  kRowOffsets,
+  kQueryLengths,
+  kKeyLengths,
+  kQueryOffsets,
+  kKeyOffsets,
+  kValueOffsets,
   kOutOffsets,
   kLseOffsets
 };
@@ -48,18 +51,25 @@ class Layout {
  public:
   Layout(Graph& graph, const CudnnShape& shape)
       : shape_(shape),
-        lengths_(list_of_int32(graph, kLengths, shape.conversations)),
-        rows_(list_of_int32(graph, kRowOffsets, shape.conversations + 1)),
+        query_lengths_(list_of_int32(graph, kQueryLengths, shape.conversations)),
+        key_lengths_(list_of_int32(graph, kKeyLengths, shape.conversations)),
+        queries_(list_of_int32(graph, kQueryOffsets, shape.conversations + 1)),
+        keys_(list_of_int32(graph, kKeyOffsets, shape.conversations + 1)),
+        values_(list_of_int32(graph, kValueOffsets, shape.conversations + 1)),
         out_rows_(list_of_int32(graph, kOutOffsets, shape.conversations + 1)),
         lse_rows_(list_of_int32(graph, kLseOffsets, shape.conversations + 1)) {}
 
-  const Tensor& lengths() const { return lengths_; }
+  const Tensor& query_lengths() const { return query_lengths_; }
+  const Tensor& key_lengths() const { return key_lengths_; }
 
   void queries(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.row()}, rows_);
+    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.row()}, queries_);
   }
   void keys(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, rows_);
+    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, keys_);
+  }
+  void values(Tensor_attributes& tensor, Id id) const {
+    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, values_);
   }
   void out(Tensor_attributes& tensor, Id id) const {
     place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.out_row()}, out_rows_);
@@ -81,7 +91,9 @@ class Layout {
   }
 
   CudnnShape shape_;
-  Tensor lengths_, rows_, out_rows_, lse_rows_;
+  // Those of queries, keys and values are one list in memory; as one tensor of the graph it would
+  // be untried.
+  Tensor query_lengths_, key_lengths_, queries_, keys_, values_, out_rows_, lse_rows_;
 };
 
 template <typename Place>
@@ -96,8 +108,8 @@ template <typename Options>
 void set_options(Options& options, const CudnnShape& shape, const Layout& layout) {
   options.set_attn_scale(shape.scale)
       .set_padding_mask(true)
-      .set_seq_len_q(layout.lengths())
-      .set_seq_len_kv(layout.lengths())
+      .set_seq_len_q(layout.query_lengths())
+      .set_seq_len_kv(layout.key_lengths())
       .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
       .set_diagonal_band_right_bound(0);
   if (shape.window > 0) options.set_diagonal_band_left_bound(shape.window);
@@ -110,7 +122,7 @@ struct Inputs {
 Inputs inputs_of(Graph& graph, const Layout& layout) {
   return {input(graph, [&](auto& tensor) { layout.queries(tensor, kQuery); }),
           input(graph, [&](auto& tensor) { layout.keys(tensor, kKey); }),
-          input(graph, [&](auto& tensor) { layout.keys(tensor, kValue); })};
+          input(graph, [&](auto& tensor) { layout.values(tensor, kValue); })};
 }
 
 void describe_forward(Graph& graph, const CudnnShape& shape) {
@@ -139,12 +151,10 @@ void describe_backward(Graph& graph, const CudnnShape& shape) {
       graph.sdpa_backward(in.query, in.key, in.value, out, grad_out, lse, options);
   layout.queries(query->set_output(true), kGradQuery);
   layout.keys(key->set_output(true), kGradKey);
-  layout.keys(value->set_output(true), kGradValue);
+  layout.values(value->set_output(true), kGradValue);
 }
 
-template <typename Describe>
-int64_t compile(Graph& graph, const CudnnShape& shape, const CudnnTarget& target,
-                const Describe& describe) {
+int64_t compile(Graph& graph, CudnnPass pass, const CudnnShape& shape, const CudnnTarget& target) {
   graph.set_io_data_type(shape.half ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -153,7 +163,7 @@ int64_t compile(Graph& graph, const CudnnShape& shape, const CudnnTarget& target
     check(device->deserialize({target.device_json.begin(), target.device_json.end()}));
     graph.set_device_properties(device);
   }
-  describe(graph, shape);
+  pass == CudnnPass::kForward ? describe_forward(graph, shape) : describe_backward(graph, shape);
   check(graph.validate());
   check(target.handle == nullptr ? graph.build_operation_graph()
                                  : graph.build_operation_graph(target.handle));
@@ -179,8 +189,11 @@ void add_heads(Pointers& to, void* rows, const CudnnShape& shape, Id query, Id k
 Pointers pointers_of(const CudnnBuffers& buffers, const CudnnShape& shape) {
   Pointers all{{kOut, buffers.out},
                {kLse, buffers.lse},
-               {kLengths, buffers.lengths},
-               {kRowOffsets, buffers.row_offsets},
+               {kQueryLengths, buffers.lengths},
+               {kKeyLengths, buffers.lengths},
+               {kQueryOffsets, buffers.row_offsets},
+               {kKeyOffsets, buffers.row_offsets},
+               {kValueOffsets, buffers.row_offsets},
                {kOutOffsets, buffers.out_offsets},
                {kLseOffsets, buffers.lse_offsets}};
   add_heads(all, buffers.qkv, shape, kQuery, kKey, kValue);
@@ -189,32 +202,27 @@ Pointers pointers_of(const CudnnBuffers& buffers, const CudnnShape& shape) {
 
 }  // namespace
 
-struct CudnnPlans::Graphs {
-  Graph forward, backward;
-  int64_t forward_workspace = 0, backward_workspace = 0;
+struct CudnnPlan::Compiled {
+  Graph graph;
+  int64_t workspace = 0;
 };
 
-CudnnPlans::CudnnPlans(const CudnnShape& shape, const CudnnTarget& target)
-    : shape_(shape), graphs_(std::make_unique<Graphs>()) {
-  graphs_->forward_workspace = compile(graphs_->forward, shape, target, describe_forward);
-  graphs_->backward_workspace = compile(graphs_->backward, shape, target, describe_backward);
+CudnnPlan::CudnnPlan(CudnnPass pass, const CudnnShape& shape, const CudnnTarget& target)
+    : pass_(pass), shape_(shape), compiled_(std::make_unique<Compiled>()) {
+  compiled_->workspace = compile(compiled_->graph, pass, shape, target);
 }
 
-CudnnPlans::~CudnnPlans() = default;
+CudnnPlan::~CudnnPlan() = default;
 
-int64_t CudnnPlans::forward_workspace() const { return graphs_->forward_workspace; }
-int64_t CudnnPlans::backward_workspace() const { return graphs_->backward_workspace; }
+int64_t CudnnPlan::workspace() const { return compiled_->workspace; }
 
-void CudnnPlans::forward(cudnnContext* handle, const CudnnBuffers& buffers) const {
+void CudnnPlan::run(cudnnContext* handle, const CudnnBuffers& buffers) const {
   Pointers pointers = pointers_of(buffers, shape_);
-  check(graphs_->forward.execute(handle, pointers, buffers.workspace));
-}
-
-void CudnnPlans::backward(cudnnContext* handle, const CudnnBuffers& buffers) const {
-  Pointers pointers = pointers_of(buffers, shape_);
-  pointers.emplace(kGradOut, buffers.grad_out);
-  add_heads(pointers, buffers.grad_qkv, shape_, kGradQuery, kGradKey, kGradValue);
-  check(graphs_->backward.execute(handle, pointers, buffers.workspace));
+  if (pass_ == CudnnPass::kBackward) {
+    pointers.emplace(kGradOut, buffers.grad_out);
+    add_heads(pointers, buffers.grad_qkv, shape_, kGradQuery, kGradKey, kGradValue);
+  }
+  check(compiled_->graph.execute(handle, pointers, buffers.workspace));
 }
 
 }  // namespace fastsft::cuda

@@ -193,9 +193,8 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
     was, now = saved.get("attention_kernel"), trainer.model.attention_kernel
     if None in (was, now) or was == now:
         return
-    if trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn"):
-        trainer.model.keep_attention_kernel(was)
-    else:
+    is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
+    if not (is_free and trainer.model.keep_attention_kernel(was)):
         warn_of_change(directory, "attention_kernel", was, now)
 
 

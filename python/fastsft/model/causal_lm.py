@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
-from fastsft.model.attention_kernel import settle_attention_kernel, use_attention_kernel
+from fastsft.model.attention_kernel import Choice, settle_attention_kernel, use_attention_kernel
 from fastsft.model.config import read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
@@ -54,7 +54,7 @@ class CausalLM:
         self.engine: _C.Engine | None = None
         self._options: dict[str, Any] = {}
         self.recompute = "selective"
-        self.attention_kernel: str | None = None
+        self.attention: Choice | None = None
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
@@ -171,7 +171,7 @@ class CausalLM:
         trained = self._take_weights()
         self.engine = self._new_engine(options["engine"])
         self._options, self.recompute = options, options["engine"]["recompute"]
-        self.attention_kernel = settle_attention_kernel(args, self, self.engine)
+        self.attention = settle_attention_kernel(args, self, self.engine)
         self.weights_dtype()
         if trained is None:
             self.load_weights(self.engine)
@@ -179,11 +179,18 @@ class CausalLM:
             self._put_weights(self.engine, trained)
         return self.engine
 
-    def keep_attention_kernel(self, name: str) -> None:
-        """Use the kernel `name`, which a checkpoint was made with; the engine is built."""
-        assert self.engine is not None
+    @property
+    def attention_kernel(self) -> str | None:
+        """The kernel of attention; None before the engine is built, and as `settle_attention_kernel`."""
+        return self.attention.name if self.attention else None
+
+    def keep_attention_kernel(self, name: str) -> bool:
+        """Use the kernel `name` of a checkpoint; False where its results are not right here."""
+        if self.engine is None or self.attention is None or (name == "cudnn" and not self.attention.agrees):
+            return False
         use_attention_kernel(self.engine, name)
-        self.attention_kernel = name
+        self.attention = self.attention._replace(name=name)
+        return True
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         for name, value in weights.items():
@@ -394,7 +401,8 @@ class CausalLM:
             "num_threads": threads_per_rank(),
             "max_positions": args.model_max_length,
         }
-        return {"engine": engine, "config": {**self.engine_config(), "use_cache": None}}
+        config = {**self.engine_config(), "use_cache": None}
+        return {"engine": engine, "config": config, "attention_kernel": args.attention_kernel}
 
     def _take_weights(self) -> dict[str, torch.Tensor] | None:
         """Copies of the weights of the engine, which is given up; None without one."""

@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _write_records() -> None:
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
 
     pyarrow.set_cpu_count(1)
     start = sys.stdin.buffer.peek(4)[:4] if isinstance(sys.stdin.buffer, io.BufferedReader) else b""

@@ -36,7 +36,7 @@ def _of_transformers(
             f"cannot be imported ({error}): pip install transformers"
         ) from None
     warn_once(f"set by the script, and given the tokenizer of transformers: train.{', train.'.join(names)}")
-    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]
+    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
         directory, use_fast=False, model_max_length=model_max_length, padding_side=padding_side
     )
     return found

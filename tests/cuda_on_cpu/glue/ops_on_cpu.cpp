@@ -25,14 +25,14 @@ void flash_attention_backward(const at::Tensor&, const at::Tensor&, const at::Te
                               const at::Tensor&) {
   TORCH_CHECK(false, "flash attention needs a device");
 }
-const CudnnPlans* cudnn_plans(const at::Tensor&, const at::Tensor&, const AttentionShape&) {
+CudnnPlans cudnn_plans(const at::Tensor&, const at::Tensor&, const AttentionShape&) {
   TORCH_CHECK(false, "cuDNN needs a device");
 }
-void cudnn_attention(const CudnnPlans&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+void cudnn_attention(const CudnnPlan&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                      const at::Tensor&) {
   TORCH_CHECK(false, "cuDNN needs a device");
 }
-void cudnn_attention_backward(const CudnnPlans&, const at::Tensor&, const at::Tensor&,
+void cudnn_attention_backward(const CudnnPlan&, const at::Tensor&, const at::Tensor&,
                               const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const at::Tensor&) {
   TORCH_CHECK(false, "cuDNN needs a device");

@@ -114,7 +114,7 @@ class GenericModel:
     ) -> None:
         """Adds the loss of a micro-batch to `loss`, without gradients and dropout; collective."""
         with self._pass(units), torch.no_grad():
-            self.model.eval()  # type: ignore[no-untyped-call]
+            self.model.eval()
             plain = self.head.is_plain(self.device)
             with self._rows(batch) as rows:
                 self._loss(units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain)
@@ -122,7 +122,7 @@ class GenericModel:
     def logits(self, units: _C.UnitAccess, batch: _C.Batch) -> torch.Tensor:
         """[tokens, vocab_size] float32; collective."""
         with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
-            self.model.eval()  # type: ignore[no-untyped-call]
+            self.model.eval()
             logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
             return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.places).float()
 

@@ -28,7 +28,7 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedMode
 
     plain = library_config(config)
     return empty_of(
-        lambda: AutoModelForCausalLM.from_config(plain, dtype=dtype),  # type: ignore[no-untyped-call]
+        lambda: AutoModelForCausalLM.from_config(plain, dtype=dtype),
         "transformers",
     )
 
@@ -45,7 +45,7 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
-    model.tie_weights()  # type: ignore[no-untyped-call]  # which the library leaves out where nothing is initialised
+    model.tie_weights()  # which the library leaves out where nothing is initialised
     check_model(model)
     model.train()
     return model
@@ -99,7 +99,7 @@ def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
 def _without_initialisation() -> AbstractContextManager[None]:
     """transformers' context in which a model's weights get no values."""
     try:
-        from transformers.initialization import no_init_weights  # type: ignore[import-not-found]  # 5
+        from transformers.initialization import no_init_weights  # 5
     except ImportError:
         from transformers.modeling_utils import no_init_weights  # 4
     context: AbstractContextManager[None] = no_init_weights()

@@ -20,7 +20,7 @@ class HeadLoss:
     """Takes the head's forward over while a loss is computed. parameters: of place 0, which has the head."""
 
     def __init__(self, model: PreTrainedModel, parameters: PlaceParameters) -> None:
-        head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        head = model.get_output_embeddings()
         self.head = head if type(head) is nn.Linear else None
         self._model = model
         self._is_plain: bool | None = None

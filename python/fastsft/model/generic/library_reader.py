@@ -48,8 +48,8 @@ class LibraryReader:
         if change:
             for name, parameter in model.named_parameters():
                 parameter.data = change(name, parameter.data)
-        model.eval()  # type: ignore[no-untyped-call]
-        self._model: PreTrainedModel = model.to(  # type: ignore[call-arg]  # a wrapper hides `self`
+        model.eval()
+        self._model: PreTrainedModel = model.to(  # a wrapper hides `self`
             device=device, dtype=getattr(torch, dtype)
         )
         self._ids: list[int] = []

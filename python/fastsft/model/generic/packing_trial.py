@@ -99,7 +99,7 @@ def _with_values(model: PreTrainedModel) -> PreTrainedModel:
                 if id(parameter) not in values:
                     values[id(parameter)] = torch.nn.Parameter(_random(parameter.shape))
                 module._parameters[name] = values[id(parameter)]
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     return model
 
 

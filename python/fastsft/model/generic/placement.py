@@ -125,7 +125,7 @@ def decaying_names(model: PreTrainedModel) -> set[str]:
     """Parameters with weight decay, by the rule of transformers' Trainer."""
     from transformers.trainer_pt_utils import get_parameter_names
 
-    return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))  # type: ignore[no-untyped-call]
+    return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))
 
 
 def _blocks(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:

@@ -29,7 +29,7 @@ def stored_tensors(
     ValueError for a parameter whose tensors are not its rows end to end.
     """
     try:
-        from transformers.core_model_loading import (  # type: ignore[import-not-found]
+        from transformers.core_model_loading import (
             revert_weight_conversion,
         )
     except ImportError:  # transformers 4: what is in memory is in the files
