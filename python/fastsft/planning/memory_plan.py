@@ -69,6 +69,12 @@ class Setting:
     adapters: _C.AdapterOptions | None = None
     gpu: Gpu | None = None
 
+    @property
+    def may_reduce_once(self) -> bool:
+        """Ranks share gradients that can be kept whole until a step's last micro-batch."""
+        shared = self.world_size > 1 and self.state.strategy != "no_shard"
+        return shared and self.state.grad_dtype == "float32"
+
     def with_called(self, sizes: CalledSizes | None) -> Setting:
         """Of a called model, whose activations the core does not know."""
         return replace(self, called=sizes)
