@@ -53,6 +53,11 @@ def test_a_resumed_run_keeps_its_reductions(model, tmp_path):
     assert other["used"] and not same(other["weights"], once["weights"])
 
 
+def test_a_run_without_accumulation_gives_whole_gradients_back(model, tmp_path):
+    found = run_ranks(2, saving_run.accumulate_less, model, tmp_path, launched=True)
+    assert found == [[(False, 0), (True, 0)]] * 2
+
+
 def test_a_checkpoint_of_an_older_release_goes_on_with_a_reduction_a_micro_batch(model, tmp_path):
     each = reduced(model, tmp_path / "each", asked=True)
     folder = copy(tmp_path / "each", tmp_path / "old", 2) / "checkpoint-2"

@@ -90,6 +90,19 @@ def reduce(
     }  # fmt: skip
 
 
+def accumulate_less(groups: dict[str, str], model: Path, output: Path) -> list[tuple[bool, int]]:
+    """Before and after a script leaves accumulation away: reductions, and bytes beside the plan's."""
+    warnings.simplefilter("error")
+    trainer, found = make_trainer(model, output, fsdp="full_shard", micro_batch_tokens=1), []
+    for steps in (2, 1):
+        trainer.args.gradient_accumulation_steps = steps
+        trainer.train(resume_from_checkpoint=None)
+        assert trainer.memory_plan
+        beside = trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"]
+        found.append((trainer.sync_each_batch, beside))
+    return found
+
+
 def fail(groups: dict[str, str], model: Path, output: Path) -> str:
     """Rank 1 fails while it saves; what this rank raises."""
     warnings.simplefilter("error")
