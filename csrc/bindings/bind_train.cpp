@@ -258,7 +258,10 @@ void define_steps(EngineClass& engine) {
       .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>(),
            "The spans; waits for the device.")
       .def_property("step_count", &Engine::step_count, &Engine::set_step_count,
-                    "Optimizer steps that updated; of a resumed run it is set.");
+                    "Optimizer steps that updated; of a resumed run it is set.")
+      .def("set_sync_each_batch", &Engine::set_sync_each_batch, py::arg("each"),
+           py::call_guard<py::gil_scoped_release>(),
+           "StateOptions.sync_each_batch from the next step on.");
 }
 
 void define_forward(EngineClass& engine) {

@@ -33,8 +33,8 @@ class Communicator {
   // whole [world * n] <- shard [n] of every rank. `shard` may be this rank's part of `whole`.
   virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                                 const std::string& what) = 0;
-  // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `whole` may be
-  // overwritten.
+  // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `shard` may be that
+  // part itself; the others stay as they are.
   virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
                                         const std::string& what) = 0;
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;

@@ -15,7 +15,7 @@ FullShard::FullShard(const StrategyContext& context, const Sharding& ranks)
     const int64_t size = unit.shard_numel(shards().world_size());
     add_state(size * shards().rank(), at::zeros({size}, context_.compute()));
   }
-  reduce_gradients(Reduction::kRange);
+  make_gradients(Reduction::kRange);
 }
 
 void FullShard::prefetch(size_t unit) {
@@ -49,13 +49,14 @@ StateBytes plan_full_shard(const StateDescription& d) {
   const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
   const auto open = static_cast<int64_t>(2 + d.resident_units);
   const int64_t clone = d.clones() ? 1 : 0;
+  const bool next_to_gather = d.accumulates && d.options.sync_each_batch;
   StateBytes bytes{
       .parameters = range * d.options.itemsize(),
-      .gradients = d.reduced_gradients(),
+      .gradients = d.sharded_gradients(),
       .buffers = d.options.itemsize() * open * d.largest(0),
       .clones_in_blocks = clone * (4 * d.largest(d.first_block()) +
                                    d.options.itemsize() * d.padded(d.first_block())),
-      .clones_between = clone * embedding * (d.accumulates ? 4 + d.options.itemsize() : 4)};
+      .clones_between = clone * embedding * (next_to_gather ? 4 + d.options.itemsize() : 4)};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());
   plan_optimizer(d, bytes);
   plan_frozen_ranges(d, bytes);

@@ -138,36 +138,4 @@ int64_t ReducedGradients::nbytes() const {
   return total_bytes(local_) + buffers_.nbytes() + ranges;
 }
 
-ReplicatedGradients::ReplicatedGradients(const std::vector<ParamUnit>& units,
-                                         Communicator& communicator,
-                                         const at::TensorOptions& options, bool blocking)
-    : units_(units), communicator_(communicator), blocking_(blocking) {
-  for (const auto& unit : units) {
-    whole_.emplace_back(unit, at::empty({unit.padded_numel(1)}, options));
-  }
-}
-
-void ReplicatedGradients::reduce(size_t unit) {
-  if (last_) observe(whole_[unit].flat());
-  if (!last_ || communicator_.world_size() == 1) return;
-  finish();
-  pending_ = communicator_.all_reduce_sum(whole_[unit].flat(), units_[unit].name());
-  if (blocking_) finish();
-}
-
-void ReplicatedGradients::finish() {
-  if (pending_) pending_->wait();
-  pending_.reset();
-}
-
-void ReplicatedGradients::clear() {
-  for (auto& gradient : whole_) gradient.clear();
-}
-
-int64_t ReplicatedGradients::nbytes() const {
-  int64_t sum = 0;
-  for (const auto& gradient : whole_) sum += static_cast<int64_t>(gradient.flat().nbytes());
-  return sum;
-}
-
 }  // namespace fastsft

@@ -104,27 +104,4 @@ class ReducedGradients : public Gradients {
   bool last_ = true;
 };
 
-// Whole on every rank over the accumulation group, one all-reduce at its end.
-class ReplicatedGradients : public Gradients {
- public:
-  ReplicatedGradients(const std::vector<ParamUnit>& units, Communicator& communicator,
-                      const at::TensorOptions& options, bool blocking);
-
-  void begin_micro_batch(bool last) override { last_ = last; }
-  UnitGradient& whole(size_t unit) override { return whole_[unit]; }
-  void reduce(size_t unit) override;
-  void finish() override;
-  at::Tensor local(size_t unit) const override { return whole_[unit].flat(); }
-  void clear() override;
-  int64_t nbytes() const override;
-
- private:
-  const std::vector<ParamUnit>& units_;
-  Communicator& communicator_;
-  bool blocking_;
-  std::vector<UnitGradient> whole_;
-  PendingPtr pending_;
-  bool last_ = true;
-};
-
 }  // namespace fastsft

@@ -12,11 +12,7 @@ class NoShard : public Strategy {
     for (const auto& unit : context_.units) {
       add_state(0, at::zeros({unit.padded_numel(1)}, context_.compute()));
     }
-    if (context_.options.grad_dtype == at::kFloat)
-      gradients_ = std::make_unique<ReplicatedGradients>(context_.units, shards(), context_.wide(),
-                                                         context_.blocking);
-    else
-      reduce_gradients(Reduction::kWhole);
+    make_gradients(Reduction::kWhole);
   }
 
   void prefetch(size_t) override {}

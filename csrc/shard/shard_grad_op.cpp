@@ -14,7 +14,7 @@ ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
     whole_.push_back(at::zeros({size * count}, context_.compute()));
     add_state(begin, whole_.back().narrow(0, begin, size));
   }
-  reduce_gradients(Reduction::kRange);
+  make_gradients(Reduction::kRange);
 }
 
 // gloo clones what it gathers: one unit at a time, as the plan has it.
@@ -44,7 +44,7 @@ StateBytes plan_shard_grad_op(const StateDescription& d) {
   const int64_t clone = d.clones() ? 1 : 0;
   StateBytes bytes{
       .parameters = d.total() * d.options.itemsize(),
-      .gradients = d.reduced_gradients(),
+      .gradients = d.sharded_gradients(),
       .clones_in_blocks = clone * 4 * d.largest(d.first_block()),
       .clones_between = clone * std::max(4 * d.padded(0), d.options.itemsize() * d.largest(0))};
   bytes.clones_between = std::max(bytes.clones_between, d.widened_sums());

@@ -32,6 +32,7 @@ struct StateOptions {
   MasterDtype master_dtype = MasterDtype::kFloat32;
   bool offload = false;
   FrozenDtype frozen_dtype = FrozenDtype::kCompute;
+  bool sync_each_batch = true;
 
   bool operator==(const StateOptions&) const = default;
 
@@ -54,6 +55,10 @@ struct StateOptions {
     require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,
             "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
             "compute_dtype is not bfloat16; use --bf16 True with it, or master_dtype float32");
+    require(
+        sync_each_batch || grad_dtype == c10::ScalarType::Float,
+        "sync_each_batch is False, which keeps gradients whole in float32, but grad_dtype is not "
+        "float32; leave one of them out");
   }
 
  private:
@@ -85,7 +90,10 @@ constexpr auto state_option_fields() {
       field("master_dtype", &Options::master_dtype, "of the masters of bfloat16 or float16"),
       field("offload", &Options::offload,
             "moments, and masters of narrow weights, are on the host"),
-      field("frozen_dtype", &Options::frozen_dtype, "of a block's linears that nothing updates")};
+      field("frozen_dtype", &Options::frozen_dtype, "of a block's linears that nothing updates"),
+      field("sync_each_batch", &Options::sync_each_batch,
+            "sharded gradients are reduced in every micro-batch, not whole in float32 until the "
+            "last")};
 }
 
 // The values of an option that has names, the one with most bytes first.

@@ -38,6 +38,10 @@ struct StateDescription {
 
   // Bytes of ReducedGradients, which keep a range of a unit or the whole (world_size 1).
   int64_t reduced_gradients() const;
+  // Of a sharded strategy: of those, or of SummedGradients.
+  int64_t sharded_gradients() const {
+    return options.sync_each_batch ? reduced_gradients() : 4 * total();
+  }
   // What a CPU widens to add to a bfloat16 gradient: the old and the new sum of a range in float32.
   int64_t widened_sums() const;
   bool clones() const { return cloned && world_size > 1; }

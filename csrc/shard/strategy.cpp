@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "core/error.h"
+#include "shard/summed_gradients.h"
 
 namespace fastsft {
 
@@ -43,16 +44,34 @@ std::vector<UnitState> Strategy::all_states() const {
   return all;
 }
 
-void Strategy::reduce_gradients(Reduction keep) {
+void Strategy::make_gradients(Reduction keep) {
+  gradients_.reset();  // before there are others
+  const StateOptions& options = context_.options;
+  const bool once = keep == Reduction::kWhole || !options.sync_each_batch;
+  if (once && options.grad_dtype == at::kFloat) {
+    gradients_ = std::make_unique<SummedGradients>(
+        context_.units, ranks_,
+        SummedGradients::Options{
+            .keep = keep, .wide = context_.wide(), .blocking = context_.blocking});
+    return;
+  }
   gradients_ = std::make_unique<ReducedGradients>(
       context_.units, ranks_,
       ReducedGradients::Options{.keep = keep,
                                 .accumulated = context_.gradient(),
-                                .in_products = context_.options.gradients_in_products() &&
+                                .in_products = options.gradients_in_products() &&
                                                ranks_.shards.world_size() == 1 &&
                                                ranks_.copies.world_size() == 1,
                                 .open_units = 1 + context_.resident_units,
                                 .blocking = context_.blocking});
+}
+
+void Strategy::set_sync_each_batch(bool each) {
+  StateOptions options = context_.options;
+  options.sync_each_batch = each;
+  options.check();
+  context_.options = options;
+  make_gradients(replicated() ? Reduction::kWhole : Reduction::kRange);
 }
 
 UnitState Strategy::begin_update(size_t unit) {

@@ -83,6 +83,8 @@ class Strategy {
   void publish();
 
   Gradients& gradients() { return *gradients_; }
+  // Between steps: other gradients, of the option with this value.
+  void set_sync_each_batch(bool each);
   std::vector<UnitState>& states() { return states_; }
   // Those, and those of the units that nothing updates: for loading.
   std::vector<UnitState> all_states() const;
@@ -111,7 +113,7 @@ class Strategy {
   // Makes the state of one unit; `range` is this rank's compute range (the master itself in
   // float32).
   void add_state(int64_t begin, at::Tensor range);
-  void reduce_gradients(Reduction keep);
+  void make_gradients(Reduction keep);
 
   StrategyContext context_;
   Sharding ranks_;

@@ -278,6 +278,13 @@ void Engine::publish() {
   });
 }
 
+void Engine::set_sync_each_batch(bool each) {
+  guarded([&] {
+    strategy_->set_sync_each_batch(each);
+    return 0;
+  });
+}
+
 int64_t Engine::step_count() const {
   return static_cast<int64_t>(control_.cpu().data_ptr<double>()[kControlStep]);
 }

@@ -130,6 +130,8 @@ class Engine {
   // shapes must agree. `publish` follows after the last one. Local, not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
+  // The option with this value from the next step on. Local.
+  void set_sync_each_batch(bool each);
 
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }

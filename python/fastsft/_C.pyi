@@ -912,6 +912,7 @@ class StateOptions:
         master_dtype: str = "float32",
         offload: bool = False,
         frozen_dtype: str = "compute",
+        sync_each_batch: bool = True,
     ) -> None:
         """
         ValueError for a dtype that an option does not have.
@@ -928,6 +929,7 @@ class StateOptions:
         master_dtype: str | None = None,
         offload: bool | None = None,
         frozen_dtype: str | None = None,
+        sync_each_batch: bool | None = None,
     ) -> StateOptions:
         """
         A copy with other values; None: as it is here.
@@ -986,6 +988,11 @@ class StateOptions:
     def strategy(self) -> str:
         """
         sharding strategy; on one rank all are no_shard
+        """
+    @property
+    def sync_each_batch(self) -> bool:
+        """
+        sharded gradients are reduced in every micro-batch, not whole in float32 until the last
         """
 
 class AdapterLinear:
@@ -1589,6 +1596,10 @@ class Engine:
         """
         Copies this rank's part of a whole tensor, of any floating dtype and device; `publish`
         follows after the last one. ValueError for an unknown name or another shape.
+        """
+    def set_sync_each_batch(self, each: bool) -> None:
+        """
+        StateOptions.sync_each_batch from the next step on.
         """
     def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None:
         """

@@ -56,3 +56,15 @@ def test_fsdp_config(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             TrainingArguments(output_dir="x", fsdp_config=config)
+
+
+def test_reductions_of_gradients():
+    """A flag of its own, and accelerate's place for it."""
+    kwargs = {"gradient_accumulation_kwargs": {"sync_each_batch": "true"}}
+    assert TrainingArguments(output_dir="x").sync_each_batch is None
+    assert TrainingArguments(output_dir="x", sync_each_batch=False).sync_each_batch is False
+    assert TrainingArguments(output_dir="x", accelerator_config=kwargs).sync_each_batch is True
+    with pytest.raises(ValueError, match="--sync_each_batch contradicts gradient_accumulation_kwargs"):
+        TrainingArguments(output_dir="x", accelerator_config=kwargs, sync_each_batch=False)
+    with pytest.raises(ValueError, match="--sync_each_batch False keeps gradients whole in float32, and"):
+        TrainingArguments(output_dir="x", sync_each_batch=False, grad_dtype="bfloat16")

@@ -127,6 +127,22 @@ def test_flags_of_training(vicuna: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "16 ranks do not make nodes of 5 ranks" in capsys.readouterr().err
 
 
+def test_one_reduction_a_step(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """7B on 8 GPUs: 25.1 GiB of whole gradients fit into 140 GiB and not into 64 GiB."""
+    words = ["--model", vicuna, "--world_size", "8", "--bf16", "--micro_batch_tokens", "8192"]
+    words += ["--fsdp", "full_shard", "--micro_batches", "8", "--memory"]
+    once = planned(capsys, *words, "140GiB")
+    assert once["parts"]["gradients"] == pytest.approx(4 * 6.738e9, rel=0.001)
+    assert not once["sync_each_batch"]
+    tight = planned(capsys, *words, "64GiB", "--recompute", once["recompute"])
+    assert tight["sync_each_batch"] and tight["recompute"] == once["recompute"]
+    assert planned(capsys, *words, "140GiB", "--sync_each_batch", "True")["sync_each_batch"]
+    assert plan.main([*words, "140GiB", "--gpu", "H200"]) == 0
+    assert "gradients reduced once a step" in capsys.readouterr().out
+    assert plan.main([*words, "140GiB", "--sync_each_batch", "False", "--grad_dtype", "bfloat16"]) == 1
+    assert "--sync_each_batch False keeps gradients whole in float32" in capsys.readouterr().err
+
+
 def test_adapters(vicuna: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A frozen model of 6.738e9 weights in 2 bytes; rank 16 on the 7 linears: 40.0e6 trained parameters."""
     words = ["--model", vicuna, "--bf16", "--lora", "--lora_r", "16", "--lora_target_modules", "all-linear"]

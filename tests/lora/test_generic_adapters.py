@@ -114,16 +114,19 @@ def test_targets_are_those_of_peft(name: str) -> None:
 
 
 def steps(groups: dict[str, str], config_json: str, values: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Two steps under every strategy."""
+    """Two steps of two micro-batches under every strategy, of one also with one reduction a step."""
     results, dataset = {}, dataset_of(random_rows([9, 5, 12, 7, 20, 3]))
-    for strategy in _C.strategies():
-        engine = engine_of(config_json, SETTINGS, values, strategy=strategy, **groups)
+    for strategy, each in [*((name, True) for name in _C.strategies()), ("full_shard", False)]:
+        engine = engine_of(config_json, SETTINGS, values, strategy=strategy, sync_each_batch=each, **groups)
         mine = np.arange(6)[engine.rank :: engine.world_size]
-        losses = []
+        parts, losses = [mine[:1], mine[1:]], []
         for _ in range(2):
-            engine.begin_step(dataset, [mine], [np.full(len(mine), 0.02)], learning_rate=1e-2, eps=1e-3)
-            losses += [(each.loss, each.grad_norm) for each in engine.take_results(all=True)]
-        results[strategy] = {"losses": losses, "all": engine.named_parameters(), "memory": engine.memory()}
+            weights = [np.full(len(part), 0.02) for part in parts]
+            engine.begin_step(dataset, parts, weights, learning_rate=1e-2, eps=1e-3)
+            losses += [(done.loss, done.grad_norm) for done in engine.take_results(all=True)]
+        results[strategy, each] = {
+            "losses": losses, "all": engine.named_parameters(), "memory": engine.memory(),
+        }  # fmt: skip
     return results
 
 
@@ -135,25 +138,26 @@ def test_ranks_train_alike(name: str) -> None:
     given = config_of(model.get_base_model()), values_of(model)
     trained = {engine_name(each) for each, one in model.named_parameters() if one.requires_grad}
     (alone,) = run_ranks(1, steps, *given)
-    expected = alone["no_shard"]
+    expected = alone["no_shard", True]
     assert expected["memory"]["gradients"] < 1.5 * 4 * sum(given[1][each].numel() for each in trained)
     for results in run_ranks(2, steps, *given, node_size=1):
-        for strategy, result in results.items():
+        for (strategy, each), result in results.items():
             for found, wanted in zip(result["losses"], expected["losses"], strict=True):
                 assert found == pytest.approx(wanted, rel=1e-5), strategy
             planned = planned_bytes(
-                given[0], strategy=strategy, world_size=2, node_size=1 if "hybrid" in strategy else 0,
+                given[0], strategy=strategy, sync_each_batch=each, world_size=2,
+                node_size=1 if "hybrid" in strategy else 0,
                 model=generic_model(given[0], SETTINGS, recompute=False).layout,
             ).parts  # fmt: skip
             held = result["memory"]
             assert held["buffers"] == planned["whole units"], strategy
             for part in ("parameters", "gradients", "optimizer"):
                 assert held[part] == planned[part], f"{part}, {strategy}"
-            for each, value in result["all"].items():
-                if each in trained:
-                    assert torch.allclose(value, expected["all"][each], rtol=1e-3, atol=1e-5), each
+            for one, value in result["all"].items():
+                if one in trained:
+                    assert torch.allclose(value, expected["all"][one], rtol=1e-3, atol=1e-5), one
                 else:
-                    assert torch.equal(value, given[1][each]), each
+                    assert torch.equal(value, given[1][one]), one
 
 
 @pytest.mark.variants("gpt2", "gemma2")

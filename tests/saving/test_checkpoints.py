@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastsft import _C, saving
-from fastsft.planning.plan_choice import plan_of_run
+from fastsft.planning.plan_choice import Kept, plan_of_run
 from fastsft.runtime import random_state
 from fastsft.runtime.written_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same
@@ -68,7 +68,7 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
     wide = make_trainer(model, tmp_path / "wide")
     least = plan_of_run(
         wide.args, wide.memory_plan.setting, wide.train_rows, wide.model.conversation_cost(), wide.memory,
-        ("block", wide.token_budget),
+        Kept("block", wide.token_budget),
     ).total  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr("fastsft.trainer.trainer_plan.rank_memory", lambda device: least - 1)

@@ -24,6 +24,56 @@ def test_two_ranks_save_and_resume_bit_for_bit(model, tmp_path):
     assert same(trainer.engine.named_parameters(), weights_of(tmp_path / "whole" / "checkpoint-6"))
 
 
+def reduced(model, output, memory=None, asked=None):
+    first, *others = run_ranks(4, saving_run.reduce, model, output, memory, asked, launched=True)
+    for other in others:
+        assert {**other, "weights": None} == {**first, "weights": None}
+    assert first.get("gradients", 0) == 0  # the engine has those of the plan
+    return first
+
+
+def test_a_resumed_run_keeps_its_reductions(model, tmp_path):
+    """Memory decides between one a step and one a micro-batch; what does not fit is refused."""
+    once = reduced(model, tmp_path / "once")
+    tight = once["total"] - 1
+    each = reduced(model, tmp_path / "each", tight)
+    assert (once["planned"], once["used"], each["planned"], each["used"]) == (False, False, True, True)
+    assert not same(once["weights"], each["weights"])
+    state = json.loads((tmp_path / "once" / "checkpoint-2" / "fastsft_state.json").read_text())
+    assert state["sync_each_batch"] is False and state["step"] == 2
+    again = reduced(model, copy(tmp_path / "once", tmp_path / "again", 2))
+    assert same(again["weights"], once["weights"])
+    roomy = reduced(model, copy(tmp_path / "each", tmp_path / "roomy", 2))
+    assert (roomy["planned"], roomy["used"]) == (False, True)
+    assert same(roomy["weights"], each["weights"])
+    refused = reduced(model, copy(tmp_path / "once", tmp_path / "refused", 2), tight)
+    assert "micro-batches of 1 tokens and one reduction a step, with which" in refused["refused"]
+    assert "does not fit" in refused["refused"] and "--sync_each_batch rounds" in refused["refused"]
+    other = reduced(model, copy(tmp_path / "once", tmp_path / "other", 2), tight, True)
+    assert other["used"] and not same(other["weights"], once["weights"])
+
+
+def test_a_run_without_accumulation_gives_whole_gradients_back(model, tmp_path):
+    found = run_ranks(2, saving_run.accumulate_less, model, tmp_path, launched=True)
+    assert found == [[(False, 0), (True, 0)]] * 2
+
+
+def test_a_checkpoint_of_an_older_release_goes_on_with_a_reduction_a_micro_batch(model, tmp_path):
+    each = reduced(model, tmp_path / "each", asked=True)
+    folder = copy(tmp_path / "each", tmp_path / "old", 2) / "checkpoint-2"
+    state = json.loads((folder / "fastsft_state.json").read_text())
+    del state["sync_each_batch"]
+    manifest = _C.read_manifest(str(folder))
+    files = [file for file in manifest.files if file.name != "fastsft_state.json"]
+    (folder / "fastsft_state.json").unlink()
+    files.append(_C.write_file(str(folder / "fastsft_state.json"), json.dumps(state)))
+    new = _C.Manifest(manifest.step, manifest.world_size, manifest.layout_hash, files)
+    (folder / "manifest.json").write_text(new.json())
+    resumed = reduced(model, tmp_path / "old")
+    assert (resumed["planned"], resumed["used"]) == (False, True)
+    assert same(resumed["weights"], each["weights"])
+
+
 def test_a_rank_that_fails_fails_the_save_on_all(model, tmp_path):
     first, second = run_ranks(2, saving_run.fail, model, tmp_path, launched=True)
     assert second == "the disk of rank 1 is full"

@@ -52,11 +52,13 @@ def train(
     dtype: str = "float32",
     grad_dtype: str = "float32",
     offload: bool = False,
+    sync_each_batch: bool = True,
 ) -> dict[str, Any]:
     """Three steps of two micro-batches; conversation r of the step goes to rank r mod W."""
     engine = new_engine(
-        config(tied), strategy=strategy, compute_dtype=dtype, grad_dtype=grad_dtype, offload=offload, **groups
-    )
+        config(tied), strategy=strategy, compute_dtype=dtype, grad_dtype=grad_dtype, offload=offload,
+        sync_each_batch=sync_each_batch, **groups,
+    )  # fmt: skip
     initialise(engine)
     dataset = random_dataset(ROWS, VOCAB, 40)
     losses, norms = [], []

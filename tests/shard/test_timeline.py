@@ -35,11 +35,13 @@ def record(
     micro_batches: int = 2,
     blocking: bool = False,
     steps: int = 1,
+    sync_each_batch: bool = True,
 ) -> list[Span]:
     """The `steps` of a run after its first, so that nothing of a start is in them."""
     engine = new_engine(
-        config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, blocking=blocking, **groups
-    )
+        config(tied, layers=LAYERS), strategy=strategy, prefetch=prefetch, blocking=blocking,
+        sync_each_batch=sync_each_batch, **groups,
+    )  # fmt: skip
     initialise(engine)
     dataset = random_dataset(ROWS, VOCAB, 40)
     mine = np.array_split(np.arange(ROWS)[engine.rank :: engine.world_size], micro_batches)

@@ -150,8 +150,11 @@ class Model:
     def check_unwritten(self, event):
         pass
 
-    def build(self, args, groups, recompute="selective"):
+    def build(self, args, groups, recompute="selective", *, sync_each_batch=True):
         return self.engine
+
+    def reduce_each_batch(self, *, each):
+        pass
 
     def give_back(self):
         pass

@@ -48,6 +48,7 @@ class MemoryRun:
     rank: int = 0  # of adapters on all linears; 0: everything is trained
     frozen_dtype: str = "compute"
     optimizer: str = "adamw"
+    sync_each_batch: bool = True
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -58,7 +59,7 @@ class MemoryRun:
             "strategy": self.strategy, "recompute": self.recompute, "compute_dtype": self.dtype,
             "grad_dtype": self.grad_dtype, "optim_dtype": self.optim_dtype, "master_dtype": self.master_dtype,
             "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
-            "adapters": self.adapters(),
+            "adapters": self.adapters(), "sync_each_batch": self.sync_each_batch,
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:

@@ -13,7 +13,7 @@ from fastsft.checkpoint import content as checkpoint_content
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.model import CausalLM
 from fastsft.runtime.place import launch
-from fastsft.trainer import Trainer
+from fastsft.trainer import Trainer, trainer_plan
 from tiny_models import conversations
 from tiny_models import train as train_engine
 
@@ -64,6 +64,43 @@ def train(groups: dict[str, str], model: Path, output: Path) -> None:
     trainer = make_trainer(model, output, fsdp="full_shard")
     trainer.train(resume_from_checkpoint=saving.newest_checkpoint(output))
     saving.trainer_save_model_safe(trainer)
+
+
+def reduce(
+    groups: dict[str, str], model: Path, output: Path, memory: int | None, asked: bool | None
+) -> dict[str, Any]:
+    """To the end, a conversation a micro-batch; what was planned with `memory` bytes, and what came of it."""
+    warnings.simplefilter("error")
+    if memory is not None:
+        trainer_plan.rank_memory = lambda device: memory
+    trainer = make_trainer(
+        model, output, fsdp="full_shard", per_device_train_batch_size=1, micro_batch_tokens=1,
+        sync_each_batch=asked,
+    )  # fmt: skip
+    planned = trainer.sync_each_batch
+    try:
+        trainer.train(resume_from_checkpoint=saving.newest_checkpoint(output))
+    except ValueError as error:
+        return {"planned": planned, "refused": str(error)}
+    assert trainer.memory_plan
+    return {
+        "planned": planned, "used": trainer.sync_each_batch, "total": trainer.memory_plan.total,
+        "gradients": trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"],
+        "weights": trainer.engine.named_parameters(),
+    }  # fmt: skip
+
+
+def accumulate_less(groups: dict[str, str], model: Path, output: Path) -> list[tuple[bool, int]]:
+    """Before and after a script leaves accumulation away: reductions, and bytes beside the plan's."""
+    warnings.simplefilter("error")
+    trainer, found = make_trainer(model, output, fsdp="full_shard", micro_batch_tokens=1), []
+    for steps in (2, 1):
+        trainer.args.gradient_accumulation_steps = steps
+        trainer.train(resume_from_checkpoint=None)
+        assert trainer.memory_plan
+        beside = trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"]
+        found.append((trainer.sync_each_batch, beside))
+    return found
 
 
 def fail(groups: dict[str, str], model: Path, output: Path) -> str:

@@ -20,8 +20,8 @@ from shard.test_strategies import VOCAB, config, initialise
 STRATEGIES = ("no_shard", "shard_grad_op", "full_shard")
 
 
-def engine_of(groups: dict[str, str], strategy: str) -> Any:
-    engine = new_engine(config(False), strategy=strategy, **groups)
+def engine_of(groups: dict[str, str], strategy: str, **options: Any) -> Any:
+    engine = new_engine(config(False), strategy=strategy, **options, **groups)
     initialise(engine)
     return engine
 

@@ -61,6 +61,31 @@ def test_four_ranks_in_nodes(strategy: str, node_size: int, dtype: str, grad_dty
     assert_planned(run)
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("model", ["untied", "tied, grouped heads"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "node_size"),
+    [
+        ("no_shard", 2, 0),
+        ("shard_grad_op", 2, 0),
+        ("full_shard", 2, 0),
+        ("full_shard", 3, 0),
+        ("hybrid_shard", 4, 2),
+        ("hybrid_shard_zero2", 2, 1),
+    ],
+)
+def test_one_reduction_a_step(model: str, dtype: str, strategy: str, ranks: int, node_size: int) -> None:
+    assert_planned(
+        MemoryRun(model, strategy, "gate_up", dtype, ranks, 256, node_size=node_size, sync_each_batch=False)
+    )
+
+
+@pytest.mark.parametrize(("strategy", "ranks"), [("shard_grad_op", 2), ("full_shard", 2)])
+def test_one_reduction_a_step_of_adapters(strategy: str, ranks: int) -> None:
+    assert_planned(MemoryRun("untied", strategy, ranks=ranks, tokens=256, rank=8, sync_each_batch=False))
+
+
 @pytest.mark.parametrize("model", ["untied", "tied, grouped heads"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -64,10 +64,13 @@ def outcome(check: Any, engine: Any) -> str:
     return "equal"
 
 
-def gradient_flips(groups: dict[str, str], strategy: str, trials: int, seed: int) -> list[str]:
+def gradient_flips(
+    groups: dict[str, str], strategy: str, trials: int, seed: int, sync_each_batch: bool = True
+) -> list[str]:
     """Trials that were not found, not named rightly, or that changed a weight."""
     meet()
-    engine, random, wrong = engine_of(groups, strategy), np.random.default_rng(seed), []
+    engine = engine_of(groups, strategy, sync_each_batch=sync_each_batch)
+    random, wrong = np.random.default_rng(seed), []
     if not step(engine, replay=True).finite or outcome(check_replay, engine) != "equal":
         wrong.append("a good step")
     for _ in range(trials):
@@ -112,6 +115,10 @@ def state_flips(groups: dict[str, str], strategy: str, trials: int, seed: int) -
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
 def test_a_flipped_bit_of_a_gradient_is_found_and_its_rank_named(strategy: str) -> None:
     assert run_ranks(RANKS, gradient_flips, strategy, 5, 1) == [[]] * RANKS
+
+
+def test_the_same_of_gradients_that_are_reduced_once_a_step() -> None:
+    assert run_ranks(RANKS, gradient_flips, "full_shard", 5, 1, False) == [[]] * RANKS
 
 
 @pytest.mark.parametrize("grad_dtype", ["float32", "bfloat16"])

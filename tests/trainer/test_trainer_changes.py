@@ -63,6 +63,7 @@ def test_changed_arguments_train_as_if_given(tmp_path, change):
         ("recompute", "block", r"recompute from 'auto' to 'block'; .* set them back, or change them before"),
         ("model_max_length", 64, "model_max_length from 32 to 64"),
         ("grad_dtype", "bfloat16", "grad_dtype from 'float32' to 'bfloat16'"),
+        ("sync_each_batch", True, "sync_each_batch from None to True"),
         ("full_determinism", True, "full_determinism from False to True"),
         ("eval_strategy", "epoch", "--eval_strategy epoch needs data to evaluate on"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import Launch
@@ -84,6 +84,24 @@ def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
             "a machine must follow each other (srun --distribution=block)"
         )
     return size
+
+
+class ReductionFlags(Protocol):
+    """Arguments that say when gradients are reduced."""
+
+    @property
+    def sync_each_batch(self) -> bool | None: ...
+    @property
+    def grad_dtype(self) -> str: ...
+
+
+def check_reductions(args: ReductionFlags) -> None:
+    """ValueError for gradients that would be kept whole in another type than float32."""
+    if args.sync_each_batch is False and args.grad_dtype != "float32":
+        raise ValueError(
+            "--sync_each_batch False keeps gradients whole in float32, and --grad_dtype is "
+            f"{args.grad_dtype}; leave one of them out"
+        )
 
 
 def _positive(key: str, value: object) -> int:

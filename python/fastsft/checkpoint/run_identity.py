@@ -55,6 +55,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
         "attention_kernel": trainer.model.attention_kernel,
+        "sync_each_batch": trainer.sync_each_batch,
         "bad_steps": trainer.bad_steps.state(),
         "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
@@ -159,7 +160,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
                 f"{directory} {difference(name, saved.get(name), current[name])}, or start from step 0 with "
                 "another --output_dir or --no_resume True"
             )
-    _keep_token_budget(trainer, saved, directory)
+    _keep_plan(trainer, saved, directory)
     _keep_attention_kernel(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
@@ -174,24 +175,30 @@ def warn_of_change(directory: str | Path, name: str, saved: object, current: obj
     warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
 
 
-def _keep_token_budget(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """The planned budget depends on free memory; with another one the resumed run would round differently."""
-    if trainer.args.micro_batch_tokens is not None or "micro_batch_tokens" not in saved:
-        return
-    budget = saved["micro_batch_tokens"]
+def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
+    """A plan depends on free memory; with another one the resumed run would round differently."""
+    args, budget, each = trainer.args, None, None
+    if args.micro_batch_tokens is None:
+        budget = saved.get("micro_batch_tokens")
+    if args.sync_each_batch is None and saved.get("world_size") == trainer.engine.world_size:
+        each = saved.get("sync_each_batch", True)  # the only one of old checkpoints
     try:
-        trainer.keep_token_budget(budget)
+        trainer.keep_plan(budget, each)
     except ValueError as error:
+        tokens = trainer.token_budget if budget is None else budget
+        once, other = (
+            ("", "") if each is not False else (" and one reduction a step", " or --sync_each_batch")
+        )
         raise ValueError(
-            f"{directory}: micro-batches of {budget:,} tokens, with which a resumed run gives the same bits: "
-            f"{error}; another --micro_batch_tokens rounds differently"
+            f"{directory}: micro-batches of {tokens:,} tokens{once}, with which a resumed run gives the same "
+            f"bits: {error}; another --micro_batch_tokens{other} rounds differently"
         ) from error
 
 
 def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """`--attention_kernel auto` may come out another way this time; the other kernel rounds differently."""
     was, now = saved.get("attention_kernel"), trainer.model.attention_kernel
-    if None in (was, now) or was == now:
+    if was is None or now is None or was == now:
         return
     is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
     if not (is_free and trainer.model.keep_attention_kernel(was)):

@@ -53,6 +53,10 @@ class SavedRun(TrainedRun, Protocol):
         """Tokens of a micro-batch."""
 
     @property
+    def sync_each_batch(self) -> bool:
+        """Gradients are reduced in every micro-batch, not once a step."""
+
+    @property
     def tokenizer(self) -> object:
         """Of the rows, where there is one."""
 
@@ -80,8 +84,8 @@ class SavedRun(TrainedRun, Protocol):
     def losses(self) -> HasJson:
         """Since the last log."""
 
-    def keep_token_budget(self, token_budget: int) -> None:
-        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
+    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
+        """Take micro-batches and reductions of another plan; ValueError when they do not fit."""
 
     def save_failed(self, directory: Path) -> None:
         """This checkpoint could not be written, and the run may go on."""

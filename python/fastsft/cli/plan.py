@@ -14,7 +14,13 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.optimizer import OPTIMIZERS
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.precision import PrecisionArguments, attention_kernels, state_flag_choices
-from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, node_size, strategy_of
+from fastsft.arguments.sharding_arguments import (
+    check_reductions,
+    fsdp_settings,
+    fsdp_tokens,
+    node_size,
+    strategy_of,
+)
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.trust import add_trust
 from fastsft.lora.opening import with_adapters
@@ -66,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
         "--attention_kernel", choices=attention_kernels(), default=defaults["attention_kernel"],
         help="as in training",
     )  # fmt: skip
+    parser.add_argument(
+        "--sync_each_batch", type=parse_bool, nargs="?", const=True, metavar="True|False",
+        help="as in training; default: once a step where --micro_batches are several and it fits",
+    )  # fmt: skip
     parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
@@ -95,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         room = _room(args, setting.device)
         wish = Wish(
             args.recompute, args.micro_batch_tokens, args.model_max_length,
-            USEFUL_TOKENS[setting.device] * args.micro_batches,
+            USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
         )  # fmt: skip
         plan = choose_plan(
             setting,
@@ -109,13 +119,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fastsft plan: {error}", file=sys.stderr)
         return 1
     if args.json:
-        chosen = {"recompute": plan.recompute, "micro_batch_tokens": plan.token_budget}
+        chosen = {
+            "recompute": plan.recompute, "micro_batch_tokens": plan.token_budget,
+            "sync_each_batch": plan.setting.state.sync_each_batch,
+        }  # fmt: skip
         sums = {"total": plan.total, "host": plan.host, "staging": plan.staging, "memory": room.device}
         print(
             json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen, **speed_record(plan)})
         )
         return 0
-    print(f"{args.model}: {how_held(setting)}, {setting.device}")
+    print(f"{args.model}: {how_held(plan.setting)}, {setting.device}")
     if setting.called is not None:
         print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
         if setting.world_size > 1:
@@ -146,6 +159,7 @@ def _setting(args: argparse.Namespace) -> Setting:
     model = _model(args)
     if stretched := model.settle_positions(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
+    check_reductions(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)

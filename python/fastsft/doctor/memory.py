@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
@@ -10,20 +12,22 @@ from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import how_held
 from fastsft.runtime.place import launch
 
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+
 
 def check_memory(run: Run) -> str:
     """As the run plans it by the records looked at; whether rows of --model_max_length fit, too."""
     model, args = run.need("model", "a readable model"), run.settled_args
     setting, room = model.memory_setting(args), room_of(args)
-    beside = f"{how_held(setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     if run.rows is None or not len(run.rows):
         plan = _longest(run, room)
-        return f"{beside}, {_sizes(plan, room)}; planned for rows of --model_max_length, without the data"
+        return f"{_sizes(plan, room, args)}; planned for rows of --model_max_length, without the data"
     if not run.has_all_rows and not _makes_a_step(run):
         plan = _longest(run, room)
-        return f"{beside}, {_sizes(plan, room)}; planned for rows of --model_max_length"
+        return f"{_sizes(plan, room, args)}; planned for rows of --model_max_length"
     plan = plan_of_run(args, setting, run.rows, model.conversation_cost(), room)
-    text = f"{beside}, {_sizes(plan, room)}"
+    text = _sizes(plan, room, args)
     if run.has_all_rows:
         return text
     try:
@@ -64,7 +68,7 @@ def _longest(run: Run, room: Room) -> MemoryPlan:
     args = run.settled_args
     longest = args.model_max_length
     step = longest * args.train_batch_size * args.gradient_accumulation_steps
-    wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step)
+    wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step, args.sync_each_batch)
     return choose_plan(
         run.opened_model.memory_setting(args),
         wish,
@@ -73,9 +77,10 @@ def _longest(run: Run, room: Room) -> MemoryPlan:
     )
 
 
-def _sizes(plan: MemoryPlan, room: Room) -> str:
+def _sizes(plan: MemoryPlan, room: Room, args: TrainingArguments) -> str:
+    beside = f"{how_held(plan.setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     host = f" and {size_text(plan.host)} of the host" if plan.host else ""
     return (
-        f"a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, micro-batches of "
-        f"{plan.token_budget:,} tokens, recompute {plan.recompute}"
+        f"{beside}, a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, "
+        f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}"
     )

@@ -130,7 +130,7 @@ def _missing(name: str, error: Exception) -> ValueError:
 
 
 def _measured(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
-    choice = Choice(*gather_objects(tuple(faster_kernel(heads, dtype, device)))[0])
+    choice = gather_objects(faster_kernel(heads, dtype, device))[0]
     tell(choice.line)
     return choice
 
@@ -167,7 +167,7 @@ def difference(heads: Heads, one: Trial, other: Trial) -> float:
     worst = []
     for a, b, sizes in ((one.out, other.out, [heads.queries]), (one.grad, other.grad, parts)):
         widths = [size * heads.size for size in sizes]
-        for left, right in zip(a.float().split(widths, dim=1), b.float().split(widths, dim=1), strict=True):
+        for left, right in zip(*(torch.split(rows.float(), widths, dim=1) for rows in (a, b)), strict=True):
             norms = torch.linalg.vector_norm(right, dim=1)
             apart = torch.linalg.vector_norm(left - right, dim=1)
             worst.append((apart / norms.clamp_min(1e-3 * float(norms.max()))).max())

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from fastsft.model.saved_parts import AdapterToSave
 
 
+def _set_reductions(options: dict[str, Any], *, each: bool) -> bool:
+    """Put the memory plan's choice into the options of an engine; True where it was another."""
+    state = options["engine"]["state"]
+    options["engine"]["state"] = state.replace(sync_each_batch=each)
+    return bool(state.sync_each_batch != each)
+
+
 class CausalLM:
     """A causal language model on disk; its weights are read when the engine is built.
 
@@ -156,15 +163,24 @@ class CausalLM:
         """The configuration that the engine computes by."""
         return as_computed({**self.config, "pad_token_id": self._padding_idx}, DEFAULT_ATTENTION)
 
-    def build(self, args: TrainingArguments, groups: Groups, recompute: str = "selective") -> _C.Engine:
+    def build(
+        self,
+        args: TrainingArguments,
+        groups: Groups,
+        recompute: str = "selective",
+        *,
+        sync_each_batch: bool = True,
+    ) -> _C.Engine:
         """Make the engine for the strategy and precision of `args` and load the weights; collective.
 
-        recompute: what the backward pass computes again when the arguments leave it open.
+        recompute: what the backward pass computes again when the arguments leave it open. sync_each_batch: of
+        the memory plan.
 
         After training, or for other options, a new engine takes the old one's place: it has the weights
         trained so far and a fresh optimizer. They pass through the memory of every rank, whole, in fp32.
         """
         options = self._engine_options(args, groups, recompute)
+        _set_reductions(options, each=sync_each_batch)
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
         self._check_layer_class(args.fsdp_transformer_layer_cls_to_wrap)
@@ -191,6 +207,11 @@ class CausalLM:
         use_attention_kernel(self.engine, name)
         self.attention = self.attention._replace(name=name)
         return True
+
+    def reduce_each_batch(self, *, each: bool) -> None:
+        """Gradients are reduced in every micro-batch from the next step on, else once a step."""
+        if self.engine is not None and _set_reductions(self._options, each=each):
+            self.engine.set_sync_each_batch(each)
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         for name, value in weights.items():

@@ -70,6 +70,12 @@ class Setting:
     gpu: Gpu | None = None
     attention_kernel: str = "flash2"
 
+    @property
+    def may_reduce_once(self) -> bool:
+        """Ranks share gradients that can be kept whole until a step's last micro-batch."""
+        shared = self.world_size > 1 and self.state.strategy != "no_shard"
+        return shared and self.state.grad_dtype == "float32"
+
     def with_called(self, sizes: CalledSizes | None) -> Setting:
         """Of a called model, whose activations the core does not know."""
         return replace(self, called=sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastsft.arguments.precision import state_flag_choices
 from fastsft.arguments.sharding_arguments import fsdp_flag
@@ -41,12 +41,16 @@ class Wish:
     """The choices that the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
 
     longest: the longest conversation, which no budget can cut. step_tokens: of a rank in one step.
+    sync_each_batch: gradients are reduced in every micro-batch; None: the plan chooses. settled: not to be
+    changed where no step accumulates.
     """
 
     recompute: str = "auto"
     token_budget: int | None = None
     longest: int = 1
     step_tokens: int = 1
+    sync_each_batch: bool | None = None
+    settled: bool = False
 
     def budgets(self, device: str) -> list[int]:
         """Budgets to try: the most useful one, then halves of it down to the longest conversation."""
@@ -63,6 +67,19 @@ class Wish:
         from fastsft import _C
 
         return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
+
+    def reduced(self, setting: Setting, work: Workload) -> Setting:
+        """`setting` with the reductions that the flags ask for; in every micro-batch where they do not."""
+        once = self.sync_each_batch is False and setting.may_reduce_once
+        return setting.with_state(sync_each_batch=not (once and (self.settled or work.micro_batches > 1)))
+
+
+class Kept(NamedTuple):
+    """Choices that are made already. token_budget, sync_each_batch: None for what is chosen again."""
+
+    recompute: str
+    token_budget: int | None = None
+    sync_each_batch: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -87,21 +104,35 @@ def choose_plan(setting: Setting, wish: Wish, workload: WorkloadOf, room: Room) 
     On a GPU that alone counts. On a CPU, whose memory others use, it chooses the budget; under it the first
     policy that keeps activations below a quarter of the state is taken (of the room, where adapters are
     trained), else the last one before `block` that fits, else `block`. ValueError names what would fit when
-    nothing does.
+    nothing does. Gradients are reduced once a step where the flags leave that open, steps have several
+    micro-batches, and it fits into what the choice leaves.
     """
     plans = [
-        plan_memory(setting, policy, budget, work)
+        plan_memory(wish.reduced(setting, work), policy, budget, work)
         for budget in wish.budgets(setting.device)
         for work in [workload(budget)]
         for policy in wish.policies()
     ]
     fitting = [plan for plan in plans if room.holds(plan)]
+    if not fitting and wish.sync_each_batch is None:  # of a few units whole gradients may be less
+        fitting = [plan for plan in map(_reduced_once, plans) if room.holds(plan)]
     if not fitting:
         raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), wish, workload, room))
-    fastest = min(fitting, key=_step_time)
-    if setting.device == "cuda":
-        return fastest
-    return _preferred([plan for plan in fitting if plan.token_budget == fastest.token_budget], room)
+    chosen = min(fitting, key=_step_time)
+    if setting.device != "cuda":
+        chosen = _preferred([plan for plan in fitting if plan.token_budget == chosen.token_budget], room)
+    if wish.sync_each_batch is not None:
+        return chosen
+    once = _reduced_once(chosen)
+    return once if room.holds(once) else chosen
+
+
+def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
+    """The plan with one reduction a step; the same one where that would bring nothing."""
+    if plan.work.micro_batches == 1 or not plan.setting.may_reduce_once:
+        return plan
+    setting = plan.setting.with_state(sync_each_batch=False)
+    return plan_memory(setting, plan.recompute, plan.token_budget, plan.work)
 
 
 def _step_time(plan: MemoryPlan) -> float:
@@ -178,12 +209,15 @@ def _changes(plan: MemoryPlan, wish: Wish, workload: WorkloadOf) -> Iterator[tup
         yield "--bf16 True", planned(setting.with_state(compute_dtype="bfloat16", master_dtype="split"))
     if state.compute_dtype == "bfloat16" and state.master_dtype == "float32":
         yield "--master_dtype split", planned(setting.with_state(master_dtype="split"))
-    if state.grad_dtype == "float32":
+    if not state.sync_each_batch:
+        yield "--sync_each_batch True", planned(setting.with_state(sync_each_batch=True))
+    if state.grad_dtype == "float32" and state.sync_each_batch:
         yield "--grad_dtype bfloat16", planned(setting.with_state(grad_dtype="bfloat16"))
     narrow: dict[str, Any] = {
         name: choices[-1]
         for name, choices in state_flag_choices().items()
-        if planned(setting.with_state(**{name: choices[-1]})).total < plan.total
+        if (state.sync_each_batch or name != "grad_dtype")
+        and planned(setting.with_state(**{name: choices[-1]})).total < plan.total
     }
     if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
         flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
@@ -203,16 +237,15 @@ def plan_of_run(
     rows: TokenRows,
     cost: tuple[float, ...],
     room: Room,
-    kept: tuple[str, int | None] | None = None,
+    kept: Kept | None = None,
 ) -> MemoryPlan:
     """The plan of a training run on `rows` (TokenRows), from the packing of the first steps of epoch 0.
 
-    What those steps do not show is bounded by the longest rows of all. kept: recompute policy and token
-    budget that are settled already; a budget of None is chosen.
+    What those steps do not show is bounded by the longest rows of all. kept: what is settled already.
     """
     from fastsft.planning.run_plan import longest_rows, packing_summary
 
-    recompute, token_budget = kept or (args.recompute_mode, args.micro_batch_tokens)
+    kept = kept or Kept(args.recompute_mode, args.micro_batch_tokens)
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
     largest = longest_rows(args, rows)
 
@@ -231,5 +264,13 @@ def plan_of_run(
             -(-packed.micro_batches // max(packed.steps, 1)),
         )
 
-    wish = Wish(recompute, token_budget, largest.tokens, max(summary.rank_step_tokens, largest.tokens))
+    settled = kept.sync_each_batch is not None
+    wish = Wish(
+        kept.recompute,
+        kept.token_budget,
+        largest.tokens,
+        max(summary.rank_step_tokens, largest.tokens),
+        kept.sync_each_batch if settled else args.sync_each_batch,
+        settled,
+    )
     return choose_plan(setting, wish, workload, room)

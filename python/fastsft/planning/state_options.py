@@ -29,6 +29,7 @@ def state_options(args: StateArguments) -> _C.StateOptions:
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
+        sync_each_batch=True,  # the memory plan chooses
         **state_flags(args),
     )
 

@@ -19,6 +19,7 @@ _KERNELS_OF_A_LAYER = 36
 # Shares of the traffic of gradients that products of the same kernel do not hide.
 _OF_ADDING, _OF_WRITING = 0.55, 0.4
 _NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" is counted as flash2 before it has measured
+_BACKWARD = 2 / 3  # of what a micro-batch computes
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,19 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
     reduced = model.trained * plan.setting.state.grad_itemsize
     strategy = plan.setting.state.strategy
+    each = plan.setting.state.sync_each_batch
+    reductions = reduced / (tokens if each else step_tokens)
     if strategy == "full_shard":
-        moved = (2 * 2 * model.parameters + reduced) / tokens
+        moved = 2 * 2 * model.parameters / tokens + reductions
     elif strategy == "shard_grad_op":
-        moved = reduced / tokens + 2 * model.trained / step_tokens
+        moved = reductions + 2 * model.trained / step_tokens
     else:
         moved = 2 * reduced / step_tokens  # an all-reduce is twice a reduce-scatter
     seconds = moved / link
-    return {"collectives": rates.contention * min(seconds, compute) + max(0.0, seconds - compute)}
+    waits = max(0.0, seconds - compute)
+    if not each:  # next to the backward pass of a step's last micro-batch
+        waits = max(waits, (reduced / link - _BACKWARD * compute * tokens) / step_tokens)
+    return {"collectives": rates.contention * min(seconds, compute) + waits}
 
 
 class _Again(NamedTuple):

@@ -39,6 +39,8 @@ def how_held(setting: Setting) -> str:
         words.append(f"optimizer {state.optimizer}")
     if state.grad_dtype != "float32":
         words.append(f"{state.grad_dtype} gradients")
+    if not state.sync_each_batch:
+        words.append("gradients reduced once a step")
     if state.offload:
         words.append("optimizer state on the host")
     return ", ".join(words)

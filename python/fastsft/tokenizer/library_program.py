@@ -68,7 +68,7 @@ class Library:
     """The tokenizer, and what is asked of it once (`hello`)."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        import tokenizers  # type: ignore[import-untyped]
+        import tokenizers
 
         self._tokenizer = tokenizers.Tokenizer.from_str(job["text"])
         self._tokenizer.no_truncation()

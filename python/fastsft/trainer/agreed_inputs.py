@@ -146,6 +146,8 @@ class _Planned(Protocol):
     token_budget: int
 
     @property
+    def sync_each_batch(self) -> bool: ...
+    @property
     def train_dataset(self) -> object: ...
 
 
@@ -154,7 +156,10 @@ def agree_on_plan(trainer: _Planned) -> None:
     if launch().world_size == 1 or trainer.train_dataset is None:
         return
     plan = trainer.memory_plan
-    derived = {"token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None)}
+    derived = {
+        "token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None),
+        "sync_each_batch": trainer.sync_each_batch,
+    }  # fmt: skip
     facts = {"the plan of the run": {**dataclasses.asdict(trainer.plan), **derived}}
     compare("comparing plans", lambda: facts)
 

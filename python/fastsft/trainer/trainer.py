@@ -147,7 +147,7 @@ class Trainer(
         agree_on_plan(self)
         recompute = self.memory_plan.recompute if self.memory_plan else "selective"
         built = time.monotonic()
-        self.model.build(args, groups, recompute)
+        self.model.build(args, groups, recompute, sync_each_batch=self.sync_each_batch)
         self._build_time, self._has_trained = round(time.monotonic() - built, 4), False
         self.progress = Progress(args, work=work_of(self) if train_dataset is not None else None)
         reports = [

@@ -17,7 +17,7 @@ from fastsft.model.directory import prepare_output_directory
 from fastsft.originals.patched_functions import check_patched_functions
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
-from fastsft.planning.plan_choice import Room, plan_of_run
+from fastsft.planning.plan_choice import Kept, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.reporting.peak_flops import work_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # What the engine, the process groups, the rows and the trackers are made for; another value needs others.
 _OF_CONSTRUCTION = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
-    "attention_kernel", *STATE_FLAGS, "model_max_length",
+    "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",
     "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
     "report_to", "run_name", "push_to_hub", "include_num_input_tokens_seen",
 )  # fmt: skip
@@ -141,7 +141,7 @@ class TrainerPlan:
         rows = self.train_rows.with_bound(tokens)
         try:
             assert self.memory_plan is not None
-            self._choose_plan(rows, (self.memory_plan.recompute, self.token_budget))
+            self._choose_plan(rows, Kept(self.memory_plan.recompute, self.token_budget, self.sync_each_batch))
         except ValueError as error:
             raise ValueError(
                 f"row {row} of train_dataset has {tokens:,} tokens, memory was planned for rows of "
@@ -168,18 +168,31 @@ class TrainerPlan:
         """Steps and micro-batches for `rows` under the arguments as they are now; the engine stays."""
         assert self.memory_plan is not None
         plan = RunPlan.of(self.args, len(rows))
-        self._choose_plan(rows, (self.memory_plan.recompute, self.args.micro_batch_tokens))
+        self._choose_plan(rows, Kept(self.memory_plan.recompute, self.args.micro_batch_tokens))
         self.plan, self.train_rows = plan, rows
 
-    def _choose_plan(self, rows: TokenRows, kept: tuple[str, int | None] | None = None) -> None:
+    def _choose_plan(self, rows: TokenRows, kept: Kept | None = None) -> None:
         setting, cost = self.model.memory_setting(self.args), self.model.conversation_cost()
         self.memory_plan = plan_of_run(self.args, setting, rows, cost, self.memory, kept)
         self.token_budget = self.memory_plan.token_budget
+        self.model.reduce_each_batch(each=self.sync_each_batch)
 
-    def keep_token_budget(self, token_budget: int) -> None:
-        """Cut micro-batches by another budget than the planned one; ValueError when they do not fit."""
-        if token_budget != self.token_budget and self.memory_plan is not None:
-            self._choose_plan(self.train_rows, (self.memory_plan.recompute, token_budget))
+    @property
+    def sync_each_batch(self) -> bool:
+        """Gradients are reduced in every micro-batch, not once a step."""
+        return self.memory_plan is None or self.memory_plan.setting.state.sync_each_batch
+
+    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
+        """Take micro-batches and reductions of another plan; ValueError when they do not fit.
+
+        token_budget: None: as it is. sync_each_batch: None: chosen again where the budget is another.
+        """
+        if self.memory_plan is None:
+            return
+        budget = self.token_budget if token_budget is None else token_budget
+        if budget != self.token_budget or sync_each_batch not in (None, self.sync_each_batch):
+            kept = Kept(self.memory_plan.recompute, budget, sync_each_batch)
+            self._choose_plan(self.train_rows, kept)
 
     def packing(self) -> _C.PackingSummary:
         """The cut of the first steps over ranks and micro-batches (csrc/data/step_source.h)."""

@@ -39,6 +39,7 @@ def settle_accelerator(args: ArgumentFields) -> None:
     for name in ("split_batches", "even_batches", "use_seedable_sampler", "non_blocking"):
         settings[name] = truth(settings[name])
     _refuse(settings)
+    _take_reductions(args, settings["gradient_accumulation_kwargs"] or {})
     del settings["use_configured_state"]  # as transformers does
     args.accelerator_config = AcceleratorSettings(settings)
     args.split_batches = settings["split_batches"]
@@ -54,6 +55,18 @@ def settle_accelerator(args: ArgumentFields) -> None:
                 f"--split_batches: a batch of --{name} {getattr(args, name)} conversations cannot be split "
                 f"over {ranks} ranks; use a multiple of {ranks}"
             )
+
+
+def _take_reductions(args: ArgumentFields, accumulation: dict[str, Any]) -> None:
+    """accelerate's own place for `--sync_each_batch`."""
+    if accumulation.get("sync_each_batch") is None:
+        return
+    given = truth(accumulation["sync_each_batch"])
+    if args.sync_each_batch not in (None, given):
+        raise ValueError(
+            "--sync_each_batch contradicts gradient_accumulation_kwargs of --accelerator_config; give one"
+        )
+    args.sync_each_batch = given
 
 
 def _refuse(settings: dict[str, Any]) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.arguments.sharding_arguments import fsdp_settings, fsdp_tokens, strategy_of
+from fastsft.arguments.sharding_arguments import (
+    check_reductions,
+    fsdp_settings,
+    fsdp_tokens,
+    strategy_of,
+)
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
@@ -21,4 +26,5 @@ def settle_sharding(args: ArgumentFields) -> None:
         raise ValueError(
             "activation_checkpointing in fsdp_config and --gradient_checkpointing do the same; use one"
         )
+    check_reductions(args)
     args.local_rank, args._n_gpu = launch().local_rank, args.n_gpu
