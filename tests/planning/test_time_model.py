@@ -94,6 +94,16 @@ def test_one_reduction_a_step_is_seven_less_of_eight_micro_batches(strategy: str
     assert seconds(False) / seconds(True) == pytest.approx(sent / of, rel=1e-3)
 
 
+def test_whole_bfloat16_gradients_are_reduced_in_every_micro_batch() -> None:
+    """In float32 as all sums over ranks; whole float32 gradients once a step of eight."""
+
+    def seconds(dtype: str) -> float:
+        found = predict(plan(8192, "none", world_size=8, strategy="no_shard", grad_dtype=dtype), H200)
+        return found.seconds["collectives"]
+
+    assert seconds("bfloat16") / seconds("float32") == pytest.approx(8, rel=1e-3)
+
+
 def test_one_reduction_is_hidden_by_one_backward_pass_at_most() -> None:
     """Over PCIe that of 7B takes 1.15 s, and the backward pass of 4,096 tokens 0.2 s."""
     slow = replace(H200, link=0.0)

@@ -115,16 +115,18 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
         return {}
     link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
-    reduced = model.trained * plan.setting.state.grad_itemsize
-    strategy = plan.setting.state.strategy
-    each = plan.setting.state.sync_each_batch
+    state, strategy = plan.setting.state, plan.setting.state.strategy
+    # Sums over ranks are float32, and an all-reduce is twice a reduce-scatter.
+    reduced = 4 * model.trained * (2 if strategy == "no_shard" else 1)
+    # no_shard has whole gradients, which are reduced once where they are float32.
+    each = state.sync_each_batch and (strategy != "no_shard" or state.grad_dtype != "float32")
     reductions = reduced / (tokens if each else step_tokens)
     if strategy == "full_shard":
         moved = 2 * 2 * model.parameters / tokens + reductions
     elif strategy == "shard_grad_op":
         moved = reductions + 2 * model.trained / step_tokens
     else:
-        moved = 2 * reduced / step_tokens  # an all-reduce is twice a reduce-scatter
+        moved = reductions
     seconds = moved / link
     waits = max(0.0, seconds - compute)
     if not each:  # next to the backward pass of a step's last micro-batch
