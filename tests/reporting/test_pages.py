@@ -37,6 +37,7 @@ def trainer(tmp_path):
         source_directory="base",
         num_parameters=lambda: 1234567,
         recompute="selective",
+        attention_kernel=None,
         adapter_facts=lambda: None,
     )
     setting = Setting(
