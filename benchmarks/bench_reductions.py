@@ -1,4 +1,4 @@
-"""Seconds of a step that reduces gradients once, beside one that reduces them in every micro-batch.
+"""Seconds of a step that reduces gradients once next to those of one that reduces them in every micro-batch.
 
 usage: python benchmarks/bench_reductions.py [--strategy full_shard] [--ranks 2] [--micro_batches 4]
            [--tokens 256]

@@ -1,4 +1,4 @@
-"""Two steps of an engine with torch's CPU allocator metered, beside the plan of the same run."""
+"""Two steps of an engine with torch's CPU allocator metered, next to the plan of the same run."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def train(groups: dict[str, str], model: Path, output: Path) -> None:
 def reduce(
     groups: dict[str, str], model: Path, output: Path, memory: int | None, asked: bool | None
 ) -> dict[str, Any]:
-    """To the end, a conversation a micro-batch; what was planned with `memory` bytes, and what came of it."""
+    """To the end, a conversation a micro-batch; its plan for `memory` bytes, and the result."""
     warnings.simplefilter("error")
     if memory is not None:
         trainer_plan.rank_memory = lambda device: memory
@@ -91,15 +91,15 @@ def reduce(
 
 
 def accumulate_less(groups: dict[str, str], model: Path, output: Path) -> list[tuple[bool, int]]:
-    """Before and after a script leaves accumulation away: reductions, and bytes beside the plan's."""
+    """Before and after a script leaves accumulation away: reductions, and bytes above those of the plan."""
     warnings.simplefilter("error")
     trainer, found = make_trainer(model, output, fsdp="full_shard", micro_batch_tokens=1), []
     for steps in (2, 1):
         trainer.args.gradient_accumulation_steps = steps
         trainer.train(resume_from_checkpoint=None)
         assert trainer.memory_plan
-        beside = trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"]
-        found.append((trainer.sync_each_batch, beside))
+        more = trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"]
+        found.append((trainer.sync_each_batch, more))
     return found
 
 

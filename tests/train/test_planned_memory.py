@@ -1,4 +1,4 @@
-"""The plan beside what the engine says it holds, and beside torch's allocator."""
+"""The plan next to what the engine says it holds, and to what torch's allocator hands out."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ def _longest(run: Run, room: Room) -> MemoryPlan:
 
 
 def _sizes(plan: MemoryPlan, room: Room, args: TrainingArguments) -> str:
-    beside = f"{how_held(plan.setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
+    held = f"{how_held(plan.setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     host = f" and {size_text(plan.host)} of the host" if plan.host else ""
     return (
-        f"{beside}, a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, "
+        f"{held}, a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, "
         f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}"
     )
