@@ -115,20 +115,24 @@ def test_a_second_interrupt_leaves_at_once(
     assert run.left() == list(range(ranks)), run.all_text()
     sent = time.monotonic()
     run.send(signal.SIGINT)
-    assert run.wait(20) == [130] * ranks, run.all_text()
-    assert time.monotonic() - sent < 5
+    assert run.wait(40) == [130] * ranks, run.all_text()
+    assert time.monotonic() - sent < 30  # of the minute
     assert "interrupted: not saved" in run.all_text()
 
 
 def test_a_second_interrupt_still_saves_what_takes_less_than_seconds(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = warm.start({**flags, "save_steps": 100}, tmp_path, 1, ("place", "op:rms_norm", "sleep", 0, 6, 0.5))
+    """On a busy machine, too: these seconds are a minute here."""
+    asleep = ("place", "op:rms_norm", "sleep", 0, 6, 1.5)
+    patient = ("replace", 0, "fastsft.trainer.signals:_SAVE_SECONDS", 60.0)
+    run = warm.start({**flags, "save_steps": 100}, tmp_path, 1, ("all_of", asleep, patient))
     run.wait_for("reached op:rms_norm")
     run.send(signal.SIGINT)
     run.wait_for("received SIGINT")
     run.send(signal.SIGINT)
-    assert run.wait(20) == [130], run.all_text()
+    run.wait_for("leaves in 60 s, saved by then or not")
+    assert run.wait() == [130], run.all_text()
     assert "the same command resumes from it" in run.all_text() and _C.list_checkpoints(str(tmp_path))
 
 

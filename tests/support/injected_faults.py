@@ -69,6 +69,12 @@ def at_call(number: int, act: Around) -> Around:
     return counted
 
 
+def all_of(rank: int, *faults: list[Any]) -> None:
+    """Several faults, each with the name of its function first."""
+    for name, *arguments in faults:
+        globals()[name](rank, *arguments)
+
+
 def place(
     rank: int, target: str, action: str, only_rank: int = -1, call: int = 1, seconds: float = 1.0
 ) -> None:
