@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from e2e.command_line import TRAINER, log_history, tensors
-from warm_ranks import WarmRanks, losses
+from warm_ranks import OF_GENERIC_RUNS, WarmRanks, losses
 
 GOLDEN = TRAINER.parent / "fp16"
 RUNS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
@@ -55,6 +55,8 @@ def assert_recorded(output: Path, steps: list[dict[str, Any]]) -> None:
 def test_recorded_run(warm: WarmRanks, name: str, engine: str, tmp_path: Path) -> None:
     """Losses, skipped steps, learning rates, and the scale after every step."""
     out, recorded = tmp_path / "out", RUNS[name]
+    if engine == "generic":
+        warm.imports(*OF_GENERIC_RUNS)
     flags = flags_of(name, engine=engine, save_strategy="steps", save_steps=1, save_total_limit=20)
     printed = warm.train(flags, out)
     steps = recorded["steps"]

@@ -13,13 +13,14 @@ import pytest
 
 from e2e.test_kills import Whole, trial
 from recorded_models import write_recorded
-from warm_ranks import WarmRanks
+from warm_ranks import OF_GENERIC_RUNS, WarmRanks
 
 DROPOUT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
 
 
 @pytest.fixture(scope="module")
 def whole(warm: WarmRanks, flags: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    warm.imports(*OF_GENERIC_RUNS)
     folder = write_recorded("gpt2", tmp_path_factory.mktemp("gpt2"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **DROPOUT}))

@@ -15,7 +15,7 @@ from e2e.command_line import TRAINER, tensors
 from fastsft.cli import main as cli
 from fastsft.lora.chat import open_chat_model
 from recorded_models import write_recorded
-from warm_ranks import WarmRanks, losses
+from warm_ranks import OF_GENERIC_RUNS, WarmRanks, losses
 
 FLAGS: dict[str, Any] = {
     "use_cpu": True, "data_path": TRAINER / "data" / "first48.json", "model_max_length": 256,
@@ -39,6 +39,7 @@ def saved(
 ) -> dict[str, Path]:
     """Of two ranks, with the merged model."""
     folder = tmp_path_factory.mktemp("saved")
+    warm.imports(*OF_GENERIC_RUNS)
     for name, model in models.items():
         flags = {**FLAGS, **SPREAD, "model_name_or_path": model, "save_merged": True}
         printed = warm.train(flags, folder / name, 2)

@@ -14,13 +14,14 @@ import transformers
 
 from e2e.command_line import TRAINER, log_history, tensors
 from recorded_models import GOLDEN, MODELS, write_recorded
-from warm_ranks import WarmRanks
+from warm_ranks import OF_GENERIC_RUNS, WarmRanks
 
 RUNS = {path.stem: json.loads(path.read_text()) for path in sorted((GOLDEN / "families").glob("*.json"))}
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(warm, tmp_path_factory):
+    warm.imports(*OF_GENERIC_RUNS)
     folder = tmp_path_factory.mktemp("families")
     return {name: write_recorded(name, folder / name) for name in MODELS}
 

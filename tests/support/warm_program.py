@@ -2,13 +2,15 @@
 
 Reads a JSON object a line from stdin and answers with one on stdout. {"start": {...}} forks ranks and answers
 with their process ids; {"wait": [pids], "timeout": seconds} answers with their statuses, null for those that
-still run. What a rank prints goes into files. `fault` names a function of injected_faults.py, which is called
-in every rank with its number before the run: how tests put faults where no flag of the product reaches.
+still run; {"import": [names]} imports modules for later ranks. What a rank prints goes into files. `fault`
+names a function of injected_faults.py, which is called in every rank with its number before the run: how tests
+put faults where no flag of the product reaches.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -99,9 +101,13 @@ def main() -> None:
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        answer: Any = (
-            start(request["start"]) if "start" in request else wait(request["wait"], request["timeout"])
-        )
+        answer: Any = "imported"
+        if "start" in request:
+            answer = start(request["start"])
+        elif "wait" in request:
+            answer = wait(request["wait"], request["timeout"])
+        for name in request.get("import", ()):
+            importlib.import_module(name)
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -21,6 +21,7 @@ from fastsft.ranks.store import HeldPort
 
 SUPPORT = Path(__file__).parent
 TRAINER = SUPPORT.parent / "golden" / "trainer"
+OF_GENERIC_RUNS = ("transformers.modeling_utils", "peft")  # what the generic engine and its adapters import
 _number = itertools.count()
 
 
@@ -55,6 +56,10 @@ class WarmRanks:
         assert self._process.stdin
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return self._answer(60.0 + request.get("timeout", 60.0))
+
+    def imports(self, *modules: str) -> None:
+        """Ranks of later runs have these modules without the seconds of importing them."""
+        assert self.ask({"import": modules}) == "imported"
 
     def start(
         self,
