@@ -60,6 +60,8 @@ void bind_options(py::module_& module) {
            py::arg("stop_token") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
+      .def_property_readonly("train_turns",
+                             [](const LabelOptions& self) { return name_of(self.train_turns); })
       .def_readonly("chat_template", &LabelOptions::chat_template)
       .def_readonly("stop_token", &LabelOptions::stop_token)
       .def_readonly("max_length", &LabelOptions::max_length)

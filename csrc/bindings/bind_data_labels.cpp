@@ -78,6 +78,7 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
     return std::nullopt;
   }
   const py::gil_scoped_release released;
+  labeller.split(conversations);
   return label_conversations(conversations, labeller);
 }
 

@@ -35,6 +35,27 @@ RecordNotes& own_notes(Conversation& record) {
   return *own;
 }
 
+Conversation without_messages(const Conversation& record) {
+  Conversation part;
+  part.id = record.id;
+  part.shape = record.shape;
+  part.notes = record.notes;
+  part.names = record.names;
+  part.is_fastchats = record.is_fastchats;
+  part.system = record.system;
+  part.train = record.train;
+  part.number = record.number;
+  part.line = record.line;
+  part.byte = record.byte;
+  return part;
+}
+
+void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result) {
+  own_notes(conversation).lost = std::move(reason);
+  conversation.is_left_out = true;
+  result.push_back(std::move(conversation));
+}
+
 std::string list_name(const Conversation& record) {
   if (record.shape == RecordShape::kColumn) return notes_of(record).column;
   return record.shape == RecordShape::kMessages ? "messages" : "conversations";

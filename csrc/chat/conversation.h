@@ -56,9 +56,10 @@ enum class MessageNames { kFromValue, kRoleContent, kEither };
 struct RecordNotes {
   std::string column;  // the name of the list of messages, of kColumn
   std::string hint;    // where there is no list: what there is
-  // Of a piece of a record (--overlong split): which messages it has, and what is in no piece.
+  // Of a piece of a record (record_pieces.h): what it has of it, and what is in no piece.
   std::string split;
   std::string lost;
+  bool is_later_reply = false;  // a piece before it has the record's first
 };
 
 // One record as it is in the data, faults included.
@@ -88,6 +89,12 @@ struct Conversation {
 const RecordNotes& notes_of(const Conversation& record);
 // Notes that are the record's alone, to be changed.
 RecordNotes& own_notes(Conversation& record);
+
+// The record without its messages.
+Conversation without_messages(const Conversation& record);
+
+// Takes `conversation` as a record without a row into `result`.
+void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result);
 
 // "conversations", "messages", or the list's own name.
 std::string list_name(const Conversation& record);

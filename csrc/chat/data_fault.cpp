@@ -60,4 +60,24 @@ std::string DataFault::what() const {
   return concat(text, " [line ", line, ", byte ", byte, ": ", excerpt, "]");
 }
 
+FaultKind fault_kind(Remark remark) {
+  switch (remark) {
+    case Remark::kNotJson:
+    case Remark::kInvalidUtf8:
+    case Remark::kOtherFormat:
+      return FaultKind::kValueError;
+    case Remark::kEmptyConversation:
+      return FaultKind::kIndexError;
+    case Remark::kNotAnObject:
+    case Remark::kNotText:
+      return FaultKind::kTypeError;
+    case Remark::kBrokenAlternation:
+      return FaultKind::kAssertionError;
+    case Remark::kLoneSurrogate:
+      return FaultKind::kRuntimeError;
+    default:
+      return FaultKind::kKeyError;
+  }
+}
+
 }  // namespace fastsft

@@ -46,4 +46,7 @@ std::string printable(const std::string& text);
 // At most 40 characters of data from its beginning, on one line, valid UTF-8.
 std::string excerpt(std::string_view text);
 
+// The exception that FastChat's script would stop with at a bad sample.
+FaultKind fault_kind(Remark remark);
+
 }  // namespace fastsft

@@ -39,6 +39,7 @@ std::string fastchat_warning(const Mismatch& mismatch) {
 }
 
 void DataReport::add(const LabelledRecord& record) {
+  if (record.is_cut_off) return add_remarks(record);
   const Example& example = record.labels.example;
   if (record.labels.dropped) warnings_.push_back({num_records_, record.labels.mismatch});
   ++num_records_;
@@ -48,6 +49,10 @@ void DataReport::add(const LabelledRecord& record) {
   num_excluded_ += record.outcome == Action::kExcluded;
   num_salvaged_ += record.outcome < Action::kUnlabelled && has_action(record, Action::kSalvaged);
   num_truncated_ += has_action(record, Action::kTruncated);
+  add_remarks(record);
+}
+
+void DataReport::add_remarks(const LabelledRecord& record) {
   for (size_t i = 0; i < record.findings.size(); ++i) {
     const Finding& finding = record.findings[i];
     const auto is_same = [&](const Finding& other) { return other.remark == finding.remark; };

@@ -38,7 +38,7 @@ class DataReport {
     Mismatch mismatch;
   };
 
-  void add(const LabelledRecord& record);
+  void add(const LabelledRecord& record);  // one that is cut off counts by its remarks alone
   // Counts another part of the data set after this one.
   void append(const DataReport& next);
 
@@ -66,6 +66,8 @@ class DataReport {
   static DataReport from_json(const std::string& text);
 
  private:
+  void add_remarks(const LabelledRecord& record);
+
   int64_t num_records_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_learned_ = 0;

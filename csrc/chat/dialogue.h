@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <deque>
 #include <optional>
 #include <string>
@@ -18,6 +18,8 @@ struct DialogueMessage {
   Role role = Role::kUser;
   std::string_view text;
   bool is_learned = false;  // replies only
+  // The record's messages that its text is from; several where neighbours were joined.
+  size_t first = 0, last = 0;
 };
 
 // A conversation that templates can render: user and assistant in turn (tool messages between them

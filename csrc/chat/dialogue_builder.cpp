@@ -31,13 +31,18 @@ std::string unknown_role(const Value& from) {
   return concat("role \"", printable(from.text), "\" is unknown; --role_map can name it");
 }
 
+void cut_after_last_learned(std::vector<DialogueMessage>& messages) {
+  const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const DialogueMessage& message) { return message.is_learned; });
+  if (last != messages.rend()) messages.erase(last.base(), messages.end());
+}
+
 }  // namespace
 
 struct DialogueBuilder::Work {
   const Conversation& conversation;
   Dialogue& dialogue;
   std::vector<Finding>& findings;
-  std::vector<size_t> sources{};  // for each message of the dialogue, that of the conversation
   std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
   bool skipped_first = false;
   bool has_two_systems = false;
@@ -61,8 +66,9 @@ struct DialogueBuilder::Work {
   std::string_view own_text(std::string text) {
     return dialogue.owned.emplace_back(std::move(text));
   }
-  void join(std::string_view text) {
+  void join(std::string_view text, size_t index) {
     DialogueMessage& last = dialogue.messages.back();
+    last.last = index;
     if (joined == nullptr) joined = &dialogue.owned.emplace_back(last.text);
     joined->append(kBlankLine).append(text);
     last.text = *joined;
@@ -139,7 +145,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   if (repairs_ && !messages.empty() && messages.back().role == role) {
     work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
               concat("joined to the message of role ", name_of(role), " before it"));
-    work.join(text);
+    work.join(text, index);
     messages.back().is_learned = messages.back().is_learned && !calls && work.is_trained(index);
     return true;
   }
@@ -158,8 +164,8 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
-  messages.push_back({role, text, role == Role::kAssistant && !calls && work.is_trained(index)});
-  work.sources.push_back(index);
+  const bool is_learned = role == Role::kAssistant && !calls && work.is_trained(index);
+  messages.push_back({role, text, is_learned, index, index});
   return true;
 }
 
@@ -207,7 +213,7 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
     while (end < messages.size() && messages[end].role != Role::kUser) ++end;
     size_t empty = begin;
     while (empty < end && !is_empty(messages[empty].text)) ++empty;
-    const size_t source = work.sources[std::min(empty, end - 1)];
+    const size_t source = messages[std::min(empty, end - 1)].first;
     if (empty < end) {
       const bool is_user = messages[empty].role == Role::kUser;
       const bool calls = !is_user && work.conversation.messages[source].calls_tool;
@@ -233,7 +239,8 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
 
 void DialogueBuilder::choose_learned(Work& work) const {
   auto& messages = work.dialogue.messages;
-  if (train_turns_ == TrainTurns::kLast) {
+  if (train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
+  if (train_turns_ != TrainTurns::kAll) {
     for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
   }
   const bool any = std::any_of(messages.begin(), messages.end(),
@@ -264,12 +271,11 @@ void DialogueBuilder::note_system(Work& work) const {
   }
 }
 
-void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue,
-                            std::vector<Finding>& findings) const {
-  dialogue = Dialogue();
-  Work work{conversation, dialogue, findings};
-  if (!accept_record(work)) return;
-  if (conversation.shape == RecordShape::kText) return build_text(work);
+// The messages, with what may be learned of each. False when nothing is left to choose from.
+bool DialogueBuilder::read(Work& work) const {
+  const Conversation& conversation = work.conversation;
+  Dialogue& dialogue = work.dialogue;
+  std::vector<Finding>& findings = work.findings;
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
     if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
@@ -281,14 +287,36 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
   }
   if (dialogue.messages.empty() && work.skipped_first && findings.size() == 1) {
     findings.front() = {Remark::kAssistantOnly, Action::kExcluded, -1, "no user message"};
-    return;
+    return false;
   }
   remove_incomplete_turns(work);
+  return true;
+}
+
+void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue,
+                            std::vector<Finding>& findings) const {
+  dialogue = Dialogue();
+  Work work{conversation, dialogue, findings};
+  if (!accept_record(work)) return;
+  if (conversation.shape == RecordShape::kText) return build_text(work);
+  if (!read(work)) return;
   choose_learned(work);
   if (dialogue.messages.empty() && findings.empty()) {
     work.exclude(Remark::kAssistantOnly, "no user message");
   }
   if (!dialogue.messages.empty()) note_system(work);
+}
+
+std::vector<size_t> DialogueBuilder::reply_ends(const Conversation& conversation) const {
+  Dialogue dialogue;
+  std::vector<Finding> findings;
+  Work work{conversation, dialogue, findings};
+  std::vector<size_t> ends;
+  if (!accept_record(work) || conversation.shape == RecordShape::kText || !read(work)) return ends;
+  for (const DialogueMessage& message : dialogue.messages) {
+    if (message.is_learned) ends.push_back(message.last);
+  }
+  return ends;
 }
 
 void DialogueBuilder::build_text(Work& work) const {
@@ -304,26 +332,6 @@ void DialogueBuilder::build_text(Work& work) const {
   }
   if (!work.is_trained(0)) return (void)work.exclude(Remark::kNotTrained, "\"train\" is false");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
-}
-
-FaultKind fault_kind(Remark remark) {
-  switch (remark) {
-    case Remark::kNotJson:
-    case Remark::kInvalidUtf8:
-    case Remark::kOtherFormat:
-      return FaultKind::kValueError;
-    case Remark::kEmptyConversation:
-      return FaultKind::kIndexError;
-    case Remark::kNotAnObject:
-    case Remark::kNotText:
-      return FaultKind::kTypeError;
-    case Remark::kBrokenAlternation:
-      return FaultKind::kAssertionError;
-    case Remark::kLoneSurrogate:
-      return FaultKind::kRuntimeError;
-    default:
-      return FaultKind::kKeyError;
-  }
 }
 
 }  // namespace fastsft

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "chat/conversation.h"
-#include "chat/data_fault.h"
 #include "chat/dialogue.h"
 #include "chat/label_options.h"
 #include "chat/remark.h"
@@ -28,9 +27,13 @@ class DialogueBuilder {
   void build(const Conversation& conversation, Dialogue& dialogue,
              std::vector<Finding>& findings) const;
 
+  // Of each reply that may be learned the number of the record's message that ends it.
+  std::vector<size_t> reply_ends(const Conversation& conversation) const;
+
  private:
   struct Work;
 
+  bool read(Work& work) const;
   bool accept_record(Work& work) const;
   bool accept_message(Work& work, size_t index) const;
   bool add_message(Work& work, size_t index, Role role, std::string_view text) const;
@@ -47,8 +50,5 @@ class DialogueBuilder {
   bool repairs_;
   Place place_;
 };
-
-// The exception that FastChat's script would stop with at a bad sample.
-FaultKind fault_kind(Remark remark);
 
 }  // namespace fastsft

@@ -25,8 +25,9 @@ MaskPolicy parse_mask_policy(const std::string& word) {
 }
 
 TrainTurns parse_train_turns(const std::string& word) {
-  return parse_word<TrainTurns>("train_turns", word,
-                                {{"all", TrainTurns::kAll}, {"last", TrainTurns::kLast}});
+  return parse_word<TrainTurns>(
+      "train_turns", word,
+      {{"all", TrainTurns::kAll}, {"last", TrainTurns::kLast}, {"each", TrainTurns::kEach}});
 }
 
 OnBadSample parse_on_bad_sample(const std::string& word) {
@@ -45,6 +46,10 @@ const char* name_of(MaskPolicy policy) {
   return policy == MaskPolicy::kFastchat ? "fastchat" : "spans";
 }
 
+const char* name_of(TrainTurns turns) {
+  return turns == TrainTurns::kAll ? "all" : turns == TrainTurns::kLast ? "last" : "each";
+}
+
 void LabelOptions::check() const {
   require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length: expected 1 to ",
           INT32_MAX / 2 - 1, ", got ", max_length);
@@ -58,7 +63,8 @@ void LabelOptions::check() const {
           "--mask_policy spans needs none");
   require(on_bad_sample != OnBadSample::kRepair,
           "--on_bad_sample repair needs --mask_policy spans");
-  require(train_turns == TrainTurns::kAll, "--train_turns last needs --mask_policy spans");
+  require(train_turns == TrainTurns::kAll, "--train_turns ", name_of(train_turns),
+          " needs --mask_policy spans");
 }
 
 std::string LabelOptions::fingerprint() const {

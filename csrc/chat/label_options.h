@@ -7,7 +7,9 @@
 namespace fastsft {
 
 enum class MaskPolicy { kFastchat, kSpans };
-enum class TrainTurns { kAll, kLast };
+// Which replies are learned. kEach: all, each in a row of its own that ends with it, for templates
+// that write earlier replies otherwise once more messages follow.
+enum class TrainTurns { kAll, kLast, kEach };
 enum class OnBadSample { kError, kSkip, kRepair };
 // What happens to conversations that are longer than a row.
 enum class Overlong { kTruncate, kSplit };
@@ -39,6 +41,7 @@ TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
 Overlong parse_overlong(const std::string& word);
 const char* name_of(MaskPolicy policy);
+const char* name_of(TrainTurns turns);
 
 // The template's name that means the model's own Jinja template.
 inline constexpr const char* kModelTemplate = "model";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chat/record_pieces.h"
 #include "chat/transcript_labels.h"
 #include "core/error.h"
 #include "core/start_threads.h"
@@ -20,6 +21,7 @@ LabelledRecord begin_record(const Conversation& conversation) {
   record.name =
       conversation.id.empty() ? concat("record ", conversation.number) : printable(conversation.id);
   const RecordNotes& notes = notes_of(conversation);
+  record.is_later_reply = notes.is_later_reply;
   if (!notes.split.empty()) {
     record.findings.push_back({Remark::kSplit, Action::kNoted, -1, notes.split});
   }
@@ -79,6 +81,28 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
   if (template_ != nullptr) texts.push_back(template_->stop_token);
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+}
+
+void Labeller::split(std::vector<Conversation>& conversations) const {
+  const auto replace_each = [&](const auto& take) {
+    std::vector<Conversation> pieces;
+    for (Conversation& conversation : conversations) take(conversation, pieces);
+    conversations = std::move(pieces);
+  };
+  if (options_.overlong == Overlong::kSplit) {
+    replace_each([&](Conversation& conversation, std::vector<Conversation>& pieces) {
+      const bool is_fastchats =
+          options_.mask_policy == MaskPolicy::kFastchat && conversation.is_fastchats;
+      const RoleNames& roles =
+          is_fastchats ? fastchat_roles_.after_from : fastchat_roles_.after_role;
+      split_overlong(tokenizer_, roles, options_.max_length, conversation, pieces);
+    });
+  }
+  if (options_.train_turns == TrainTurns::kEach) {
+    replace_each([&](Conversation& conversation, std::vector<Conversation>& pieces) {
+      split_replies(builder_, tokenizer_, options_.max_length, conversation, pieces);
+    });
+  }
 }
 
 LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
@@ -180,6 +204,15 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   }
   record.labels = std::move(*labels);
   note_specials(dialogue, record);
+  if (record.labels.example.learned.empty() && record.labels.truncated && record.is_later_reply) {
+    record.is_cut_off = true;
+    record.labels = Labels();
+    std::erase_if(record.findings, [](const Finding& finding) {
+      return finding.remark != Remark::kSplitLost;  // the piece before it has the others
+    });
+    record.findings.push_back({Remark::kReplyTruncated, Action::kTruncated, -1, "cut off whole"});
+    return;
+  }
   if (record.labels.example.learned.empty()) {
     return record.labels.truncated
                ? exclude(Remark::kNoReplyLeft,

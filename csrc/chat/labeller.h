@@ -27,8 +27,11 @@ struct LabelledRecord {
   std::vector<Finding> findings;
   std::vector<DataFault> faults;  // none or one; then there are no labels
   std::string name;               // the id, or the number when it has none
+  // --train_turns each: not a record's first reply, and cut off where a row ends: no record of its
+  // own, but a remark.
+  bool is_later_reply = false, is_cut_off = false;
 
-  bool has_row() const { return faults.empty() && outcome != Action::kExcluded; }
+  bool has_row() const { return faults.empty() && outcome != Action::kExcluded && !is_cut_off; }
 };
 
 // Renders many dialogues at once with a template that is not data.
@@ -49,7 +52,7 @@ class Labeller {
   Labeller(const Tokenizer& tokenizer, LabelOptions options,
            std::shared_ptr<const BulkRenderer> renderer = nullptr);
 
-  // --overlong split: pieces of the conversations that are longer than a row, else as they are.
+  // Pieces of the conversations that are several rows (record_pieces.h), the others as they are.
   void split(std::vector<Conversation>& conversations) const;
 
   std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations) const;

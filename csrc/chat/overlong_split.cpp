@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "chat/labeller.h"
+#include "chat/record_pieces.h"
 #include "core/error.h"
 
 namespace fastsft {
@@ -62,17 +62,8 @@ std::vector<Piece> find_pieces(const std::vector<int64_t>& turns, int64_t max_le
 }
 
 Conversation cut(Conversation& whole, size_t first, Piece piece) {
-  Conversation part;
-  part.id = whole.id.empty() ? "" : concat(whole.id, "_", 2 * piece.begin);
-  part.shape = whole.shape;
-  part.notes = whole.notes;
-  part.names = whole.names;
-  part.is_fastchats = whole.is_fastchats;
-  part.system = whole.system;
-  part.train = whole.train;
-  part.number = whole.number;
-  part.line = whole.line;
-  part.byte = whole.byte;
+  Conversation part = without_messages(whole);
+  if (!whole.id.empty()) part.id = concat(whole.id, "_", 2 * piece.begin);
   part.messages.assign(whole.messages.begin(), whole.messages.begin() + static_cast<long>(first));
   const auto begin = whole.messages.begin() + static_cast<long>(first);
   std::move(begin + static_cast<long>(2 * piece.begin), begin + static_cast<long>(2 * piece.end),
@@ -80,21 +71,8 @@ Conversation cut(Conversation& whole, size_t first, Piece piece) {
   return part;
 }
 
-void leave_out(Conversation& conversation, const char* reason, std::vector<Conversation>& result) {
-  own_notes(conversation).lost = reason;
-  conversation.is_left_out = true;
-  result.push_back(std::move(conversation));
-}
+}  // namespace
 
-// FastChat's data/split_long_conversation.py at training time: pieces of whole turns, each at most
-// `max_length` ids long by its measure (every text tokenised alone, and 6 for what is around it).
-// As there, the last turn is in no piece when the piece before it is full, a turn that is too long
-// by itself is a piece of its own unless it is the last, and a message after the last turn is left
-// out; the notes of the pieces say so.
-//
-// A system message, or the record's own system text, goes with every piece. What is not user and
-// assistant in turn stays as it is: the mask policy judges it. Appends to `result`; `conversation`
-// is taken.
 void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t max_length,
                     Conversation& conversation, std::vector<Conversation>& result) {
   const auto first = find_first_turn(roles, conversation);
@@ -129,20 +107,6 @@ void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t 
                                               : concat("messages ", end, " to ", total - 1, " are");
     own_notes(result.back()).lost = lost + " in no piece, as FastChat splits";
   }
-}
-
-}  // namespace
-
-void Labeller::split(std::vector<Conversation>& conversations) const {
-  if (options_.overlong != Overlong::kSplit) return;
-  std::vector<Conversation> pieces;
-  for (Conversation& conversation : conversations) {
-    const bool is_fastchats =
-        options_.mask_policy == MaskPolicy::kFastchat && conversation.is_fastchats;
-    const RoleNames& roles = is_fastchats ? fastchat_roles_.after_from : fastchat_roles_.after_role;
-    split_overlong(tokenizer_, roles, options_.max_length, conversation, pieces);
-  }
-  conversations = std::move(pieces);
 }
 
 }  // namespace fastsft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -22,12 +23,13 @@ from fastsft.train import train
 from golden_text import human_gpt
 from warm_ranks import WarmRanks
 
+ROW_EACH = {"qwen3"}  # each reply is in a row of its own
 SYSTEM = "Answer 'briefly'.\n"
 TEXTS = ("Hello {0}?", "Hi there.", "And\n you? é", "I am {0}, fine.")
 # Policy and template that auto chooses; "own": the model's text is saved as it is.
 CHOSEN = {
     "qwen2": ("spans", "qwen", "own"),
-    "qwen3": ("spans", "chatml", "own"),
+    "qwen3": ("spans", "model", "own"),
     "phi3": ("spans", "model", "own"),
     "llama3": ("spans", "llama-3", "own"),
     "llama3_base": ("spans", "llama-3", "made"),
@@ -81,11 +83,12 @@ def joined(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.variants("qwen2", "llama3]")
+@pytest.mark.variants("qwen2", "qwen3", "llama3]")
 def test_every_page_names_policy_template_and_why(run: FamilyRun, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads((run.output / "data_report.json").read_text())["train"]
     why = report["mask_policy_reason"]
-    words = f"{words_of(run)}{report['stop_token']}"
+    own_rows = ", each reply in a row of its own" if run.family in ROW_EACH else ""
+    words = f"{words_of(run)}{report['stop_token']}{own_rows}"
     assert f"labels {words}; {why}" in joined(run.said)
     flags = [word for name, value in run.flags.items() for word in (f"--{name}", str(value))]
     assert cli.main(["doctor", "--skip", "disk_rate", *flags, "--no_resume", "True"]) == 0
@@ -96,17 +99,23 @@ def test_every_page_names_policy_template_and_why(run: FamilyRun, capsys: pytest
     assert "--mask_policy" not in changed and "--template" not in changed
 
 
+def rows_of(run: FamilyRun) -> Iterator[list[dict[str, str]]]:
+    """What is in each row, as transformers takes it."""
+    roles = {"human": "user", "gpt": "assistant"}
+    for source in json.loads(run.data.read_text()):
+        messages = [{"role": roles[m["from"]], "content": m["value"]} for m in source["conversations"]]
+        front = [{"role": "system", "content": source["system"]}] if "system" in source else []
+        for end in (2, 4) if run.family in ROW_EACH else (4,):
+            yield front + messages[:end]
+
+
 def test_transformers_renders_the_training_text(run: FamilyRun) -> None:
     from transformers import AutoTokenizer
 
     slow = not (run.output / "tokenizer.json").exists()
     theirs = AutoTokenizer.from_pretrained(run.output, use_fast=not slow)
-    seen = fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=4)
-    for record, source in zip(seen.records, json.loads(run.data.read_text()), strict=True):
-        roles = {"human": "user", "gpt": "assistant"}
-        messages = [{"role": roles[m["from"]], "content": m["value"]} for m in source["conversations"]]
-        if "system" in source:
-            messages.insert(0, {"role": "system", "content": source["system"]})
+    seen = fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=8)
+    for record, messages in zip(seen.records, rows_of(run), strict=True):
         ids = [token.id for token in record.tokens]
         assert theirs.apply_chat_template(messages) == ids
         text = theirs.apply_chat_template(messages, tokenize=False)
@@ -180,7 +189,7 @@ def loss_in_transformers(run: FamilyRun) -> float:
 
     model = AutoModelForCausalLM.from_pretrained(run.model).eval()
     total, count = 0.0, 0
-    for record in fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=4).records:
+    for record in fastsft.inspect(str(run.model), str(run.data), model_max_length=256, n=8).records:
         ids = torch.tensor([token.id for token in record.tokens])
         learned = torch.tensor([token.is_learned for token in record.tokens])
         with torch.no_grad():
@@ -193,11 +202,12 @@ def loss_in_transformers(run: FamilyRun) -> float:
 @pytest.mark.variants("qwen2", "phi3", "llama3]")
 def test_the_command_of_the_readme_on_two_ranks(run: FamilyRun, warm: WarmRanks, tmp_path: Path) -> None:
     recipe = {
-        "num_train_epochs": 1, "per_device_train_batch_size": 2, "learning_rate": 2e-5, "weight_decay": "0.",
+        "num_train_epochs": 1, "learning_rate": 2e-5, "weight_decay": "0.",
         "warmup_ratio": 0.03, "lr_scheduler_type": "cosine", "bf16": True, "fsdp": "full_shard auto_wrap",
         "logging_steps": 1, "save_strategy": "steps", "save_steps": 500, "save_total_limit": 3,
     }  # fmt: skip
     flags = {name: value for name, value in run.flags.items() if name not in ("output_dir", "max_steps")}
+    flags["per_device_train_batch_size"] = 4 if run.family in ROW_EACH else 2  # one step
     said = warm.train({**flags, **recipe}, tmp_path / "out", ranks=2)
     assert words_of(run) in joined(said) and f"talk        fastsft chat {tmp_path / 'out'}" in said
     (entry, _) = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]

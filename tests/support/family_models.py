@@ -18,7 +18,7 @@ _PHI = ("<|endoftext|>", "<|assistant|>", "<|end|>", "<|system|>", "<|user|>")
 # Family -> (model_type, special tokens of a byte-level tokenizer or None for SentencePiece, template, config)
 FAMILIES: dict[str, tuple[str, tuple[str, ...] | None, str | None, dict[str, Any]]] = {
     "qwen2": ("qwen2", _CHATML, "qwen", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
-    "qwen3": ("qwen3", _CHATML, "chatml", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
+    "qwen3": ("qwen3", _CHATML, "qwen3", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
     "phi3": ("phi3", _PHI, "phi", {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}),
     "llama3": ("llama", _HEADERS, "llama-3", {"bos_token": _HEADERS[0], "eos_token": "<|eot_id|>"}),
     "llama3_base": ("llama", _HEADERS, None, {"bos_token": _HEADERS[0], "eos_token": "<|eot_id|>"}),

@@ -33,7 +33,9 @@ class DataArguments:
         "trained", "chat template of the saved model: the one of the labels, or the base model's as it is"
     )
     chat_template_name: str | None = used(None, "which of the model's named chat templates; default: default")
-    train_turns: Literal["all", "last"] = used("all", "which replies are learned (spans)")
+    train_turns: Literal["all", "last", "each"] = used(
+        "all", "which replies are learned (spans); each: all, every one in a row of its own"
+    )
     role_map: str | None = used(None, "more names of roles in the data: name=user,name2=assistant")
     role_aliases: bool = used(False, "accept user, assistant, chatgpt, ... too; always on with spans")
     on_bad_sample: Literal["error", "skip", "repair"] | None = used(

@@ -33,7 +33,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         metavar="N",
         help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}{limit}",
     )
-    parser.add_argument("--train_turns", choices=["all", "last"], default="all")
+    parser.add_argument("--train_turns", choices=["all", "last", "each"], default="all")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
     parser.add_argument(
         "--role_aliases", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from fastsft import _C
 from fastsft.data.called_rows import called_columns, refuse_label_flags
-from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.labelling import EACH, LabelSettings
 from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
@@ -317,7 +317,11 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     if calls := calls_note(rows.report):
         tell(f"{path}: {calls}")
     tell(f"{path}: {rows.report.summary()}")
-    if data_args.lazy_preprocess:
+    lazy = data_args.lazy_preprocess
+    if lazy and rows.labelling.get("train_turns") == EACH:
+        tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
+        lazy = False
+    if lazy:
         files, limit = data_files(str(path)), options.max_record_bytes
         read = partial(read_records, files, limit, options.data_format)
         return LazySupervisedDataset.from_rows(rows, tokenizer, read)

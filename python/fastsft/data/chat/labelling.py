@@ -16,6 +16,7 @@ from fastsft.runtime.terminal_text import one_line
 
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
+EACH = "each"  # of --train_turns
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
 
@@ -25,9 +26,10 @@ class LabelSettings:
 
     mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
     of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
-    "all" or "last". role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans
-    only), or None for the policy's default. overlong: "truncate", or "split" as FastChat's
-    data/split_long_conversation.py does. why: in words, where auto chose the policy.
+    "all", "last", or "each": all, in a row each, which "all" becomes with a model's own template that writes
+    earlier replies otherwise than the last. role_map: name in the data -> role. on_bad_sample: "error",
+    "skip", "repair" (spans only), or None for the policy's default. overlong: "truncate", or "split" as
+    FastChat's data/split_long_conversation.py does. why: in words, where auto chose the policy.
     """
 
     mask_policy: str = "fastchat"
@@ -94,6 +96,7 @@ def make_labeller(
         chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native
     )
 
+    turns = EACH if chosen.train_turns == "all" and model and model.rewrites else chosen.train_turns
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
     def build(length: int) -> _C.Labeller:
@@ -105,7 +108,7 @@ def make_labeller(
             max_length=length,
             pad_id=pad_id,
             num_threads=num_threads,
-            train_turns=chosen.train_turns,
+            train_turns=turns,
             role_map=chosen.role_map,
             role_aliases=chosen.role_aliases,
             on_bad_sample=chosen.bad_sample_rule,
@@ -114,17 +117,23 @@ def make_labeller(
         return _C.Labeller(native, options, model)
 
     if self_test:
-        check_template(build(PROBE_LENGTH), native, stop, train_turns=chosen.train_turns)
+        check_template(
+            build(PROBE_LENGTH), native, stop, train_turns=turns, has_lead=bool(model and model.marks_replies)
+        )
     return build(max_length)
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
-    """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose."""
+    """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
+
+    train_turns: only where each reply has a row of its own.
+    """
     options = labeller.options
     return {
         "mask_policy": options.mask_policy,
         "template": options.chat_template,
         "stop_token": options.stop_token,
+        **({"train_turns": options.train_turns} if options.train_turns == EACH else {}),
         **({WHY: why} if why else {}),
     }
 
@@ -132,6 +141,8 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
 def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
     """One line of what `describe` says, in the words of every page. more: comes before the reason."""
     stop = one_line(labelling["stop_token"])
+    if labelling.get("train_turns") == EACH:
+        more = f", each reply in a row of its own{more}"
     why = f"; {labelling[WHY]}" if labelling.get(WHY) else ""
     policy, template = labelling["mask_policy"], labelling["template"]
     return f"--mask_policy {policy}, template {template}, stop token {stop}{more}{why}"

@@ -25,8 +25,8 @@ def difference(one: str, other: str, what: str) -> str:
     line = one.rfind("\n", 0, at) + 1
     shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
     return (
-        f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}; only the last reply can be learned "
-        "with such a template: use --train_turns last"
+        f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}; with such a template --train_turns "
+        "each learns every reply, in a row of its own, and --train_turns last the last one"
     )
 
 

@@ -123,6 +123,16 @@ class Program:
             raise Fatal("the chat template does not write the last reply")
         return text[marks[-1].end() :]
 
+    def traits(self) -> dict[str, bool]:
+        """rewrites: a first reply is not in the text of two turns as in that of one. marks_replies: the
+        template itself says where a reply begins, by a prompt or by generation blocks."""
+        skeleton = self._skeleton(("user", "assistant", "user", "assistant"))
+        asked = [self._marked(0, "user")]
+        return {
+            "rewrites": not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults,
+            "marks_replies": self.has_blocks or self.text(asked) != self.text(asked, prompt=True),
+        }
+
     def _marked(self, number: int, role: str) -> dict[str, str]:
         return {"role": role, "content": self._content_mark % number}
 
@@ -225,6 +235,8 @@ def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[
     try:
         if request == "ending":
             return {"ending": program.ending()}
+        if request == "traits":
+            return program.traits()
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
@@ -92,6 +93,23 @@ class ModelTemplate:
             except RuntimeError as error:
                 raise denied("rendering the chat template", error) from error
             return [self._checked(answer) for share in answers for answer in share]
+
+    @property
+    def rewrites(self) -> bool:
+        """True if it writes a reply otherwise once more messages follow, as Qwen3's does."""
+        return bool(self._traits.get("rewrites"))
+
+    @property
+    def marks_replies(self) -> bool:
+        """True if it says where replies begin: what it writes before a reply's text is generated, too."""
+        return bool(self._traits.get("marks_replies"))
+
+    @cached_property
+    def _traits(self) -> dict[str, Any]:
+        """None where the template fails: rendering the first conversation says why."""
+        if not self._workers:
+            self._workers.append(_Worker(self._settings, self._seconds))
+        return self._workers[0].ask_all(["traits"])[0]
 
     def close(self) -> None:
         """End the rendering processes; a later call starts new ones."""

@@ -13,34 +13,44 @@ SYSTEM = "Answer in few words."
 TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I think Lima, on the coast."))
 
 
-def probe_record(system: bool = False) -> dict[str, Any]:
-    """Two turns, with a system text of their own or without one."""
+def probe_record(system: bool = False, turns: int = len(TURNS)) -> dict[str, Any]:
+    """Two turns or the first, with a system text of their own or without one."""
     messages = [
         {"from": role, "value": text}
-        for turn in TURNS
+        for turn in TURNS[:turns]
         for role, text in zip(("human", "gpt"), turn, strict=True)
     ]
     return {"id": "probe", "conversations": messages, **({"system": SYSTEM} if system else {})}
 
 
 def check_template(
-    labeller: _C.Labeller, native: _C.Tokenizer, stop_token: str, *, train_turns: str = "all"
+    labeller: _C.Labeller,
+    native: _C.Tokenizer,
+    stop_token: str,
+    *,
+    train_turns: str = "all",
+    has_lead: bool = False,
 ) -> None:
     """ValueError, with the probe token by token, when the labels of a probe are not what they must be.
 
     labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
+    has_lead: the template may write what is learned before a reply's text, such as a block of thoughts.
     Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
     (c) its learned ids decode to the reply and the stop token; and of the whole: (d) nothing else is learned,
     (e) there is one BOS at the front where the tokenizer has one and the policy puts it there.
     """
-    seen = _C.explain_record(json.dumps(probe_record()), labeller)
-    faults = _faults(seen, native, stop_token, train_turns)
-    if faults:
-        name, policy = labeller.options.chat_template, labeller.options.mask_policy
-        raise ValueError(
-            f"the template {name} fails its self-test with this tokenizer (--mask_policy {policy}): "
-            f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
-        )
+    whole = range(len(TURNS), len(TURNS) + 1)
+    for turns in range(1, len(TURNS) + 1) if train_turns == "each" else whole:
+        seen = _C.explain_record(json.dumps(probe_record(turns=turns)), labeller)
+        replies = [reply for _, reply in TURNS[:turns]]
+        learned = replies if train_turns == "all" else replies[-1:]
+        faults = _faults(seen, native, stop_token, learned, has_lead)
+        if faults:
+            name, policy = labeller.options.chat_template, labeller.options.mask_policy
+            raise ValueError(
+                f"the template {name} fails its self-test with this tokenizer (--mask_policy {policy}): "
+                f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
+            )
 
 
 def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:
@@ -64,8 +74,9 @@ def show_tokens(seen: _C.Explanation, native: _C.Tokenizer) -> str:
     )
 
 
-def _faults(seen: _C.Explanation, native: _C.Tokenizer, stop_token: str, train_turns: str) -> list[str]:
-    replies = [reply for _, reply in TURNS][-1 if train_turns == "last" else 0 :]
+def _faults(
+    seen: _C.Explanation, native: _C.Tokenizer, stop_token: str, replies: list[str], has_lead: bool
+) -> list[str]:
     stop = native.find_token(stop_token)
     if stop < 0:
         return [f"the tokenizer has no token {stop_token!r}"]
@@ -76,7 +87,8 @@ def _faults(seen: _C.Explanation, native: _C.Tokenizer, stop_token: str, train_t
     faults = [] if len(runs) == len(replies) else [f"{len(runs)} learned parts for {len(replies)} replies"]
     for number, (run, reply) in enumerate(zip(runs, replies, strict=False)):
         faults += [
-            f"reply {number}: {fault}" for fault in _reply_faults(run, reply, text, native, stop, stop_token)
+            f"reply {number}: {fault}"
+            for fault in _reply_faults(run, reply, text, native, stop, stop_token, has_lead)
         ]
     return faults + _bos_faults(seen, native)
 
@@ -88,16 +100,18 @@ def _reply_faults(
     native: _C.Tokenizer,
     stop: int,
     stop_token: str,
+    has_lead: bool,
 ) -> list[str]:
     faults = []
     if run[-1][0] != stop:
         faults.append(f"(a) its last learned id is {run[-1][0]}, not {stop}, the stop token {stop_token!r}")
     covered = text[run[0][1] : run[-1][2]].decode(errors="replace")
-    if not covered.strip().startswith(reply):
+    lead = covered[: max(covered.find(reply), 0)] if has_lead else ""
+    if not covered[len(lead) :].strip().startswith(reply):
         faults.append(f"(b) (d) its learned part begins {covered[:20]!r}, expected {reply[:20]!r}")
-    decoded = native.decode([token for token, *_ in run])
-    if "".join(decoded.split()) != "".join((reply + stop_token).split()):
-        faults.append(f"(c) its learned ids decode to {decoded!r}, expected {reply + stop_token!r}")
+    decoded, whole = native.decode([token for token, *_ in run]), lead + reply + stop_token
+    if "".join(decoded.split()) != "".join(whole.split()):
+        faults.append(f"(c) its learned ids decode to {decoded!r}, expected {whole!r}")
     return faults
 
 
