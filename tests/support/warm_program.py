@@ -3,8 +3,8 @@
 Reads a JSON object a line from stdin and answers with one on stdout. {"start": {...}} forks ranks and answers
 with their process ids; {"wait": [pids], "timeout": seconds} answers with their statuses, null for those that
 still run; {"import": [names]} imports modules for later ranks. What a rank prints goes into files. `fault`
-names a function of injected_faults.py, which is called in every rank with its number before the run: how tests
-put faults where no flag of the product reaches.
+names a function of injected_faults.py, which is called in every rank with its number before the run: how
+tests put faults where no flag of the product reaches.
 """
 
 from __future__ import annotations
