@@ -34,7 +34,8 @@ void bind_options(py::module_& module) {
                        const std::string& train_turns,
                        const std::map<std::string, std::string>& role_map, bool role_aliases,
                        const std::string& on_bad_sample, const std::string& overlong,
-                       const std::string& digest, const std::string& stop_token) {
+                       const std::string& digest, const std::string& stop_token,
+                       const std::vector<std::string>& template_fields) {
              const bool is_models = chat_template == kModelTemplate;
              return LabelOptions{.mask_policy = parse_mask_policy(mask_policy),
                                  .chat_template = is_models
@@ -42,6 +43,7 @@ void bind_options(py::module_& module) {
                                                       : canonical_template_name(chat_template),
                                  .chat_template_digest = digest,
                                  .stop_token = stop_token,
+                                 .template_fields = template_fields,
                                  .max_length = max_length,
                                  .pad_id = pad_id,
                                  .num_threads = num_threads,
@@ -57,7 +59,7 @@ void bind_options(py::module_& module) {
            py::arg("role_map") = std::map<std::string, std::string>(),
            py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
            py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
-           py::arg("stop_token") = "")
+           py::arg("stop_token") = "", py::arg("template_fields") = std::vector<std::string>())
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_property_readonly("train_turns",

@@ -12,9 +12,10 @@ namespace fastsft::bindings {
 
 namespace py = pybind11;
 
-// A renderer written in Python: called with a list of (system or None, [(role, text, is_learned)]),
-// it returns for each a tuple (pieces [(text, is_data, is_learned)], bos_in_front, data_is_known,
-// failure). Holds the GIL while it is called.
+// A renderer written in Python: called with a list of (system or None, [(role, text, is_learned,
+// more)], tools), it returns for each a tuple (pieces [(text, is_data, is_learned)], bos_in_front,
+// data_is_known, failure, more_data). `more` and `tools` are JSON or empty. Holds the GIL while it
+// is called.
 class CalledRenderer : public BulkRenderer {
  public:
   explicit CalledRenderer(py::function render) : render_(std::move(render)) {}
@@ -48,11 +49,12 @@ class CalledRenderer : public BulkRenderer {
   static py::object to_python(const Dialogue& dialogue) {
     py::list messages;
     for (const DialogueMessage& message : dialogue.messages) {
-      messages.append(py::make_tuple(name_of(message.role), message.text, message.is_learned));
+      messages.append(
+          py::make_tuple(name_of(message.role), message.text, message.is_learned, message.more));
     }
     py::object system = py::none();
     if (dialogue.system) system = py::cast(*dialogue.system);
-    return py::make_tuple(system, messages);
+    return py::make_tuple(system, messages, dialogue.tools);
   }
 
   static Transcript from_python(const py::handle& rendered) {
@@ -66,6 +68,7 @@ class CalledRenderer : public BulkRenderer {
     transcript.bos_in_front = py::cast<bool>(result[1]);
     transcript.data_is_known = py::cast<bool>(result[2]);
     transcript.failure = py::cast<std::string>(result[3]);
+    transcript.more_data = py::cast<std::string>(result[4]);
     return transcript;
   }
 

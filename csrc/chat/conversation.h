@@ -26,6 +26,14 @@ struct Value {
   bool is_text() const { return kind == ValueKind::kString; }
 };
 
+// What only a model's own chat template reads of a message: JSON as it is written, or empty.
+struct MessageExtras {
+  std::string calls;  // "tool_calls", or "function_call" as a list of one
+  std::string reasoning;
+  std::string call_id;
+  std::string name;
+};
+
 struct Message {
   ValueKind kind = ValueKind::kObject;  // of the message itself
   Value from;                           // "from", or "role" where that is missing or null
@@ -34,6 +42,7 @@ struct Message {
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
   bool calls_tool = false;              // has "tool_calls" or "function_call"
+  std::shared_ptr<const MessageExtras> extras;  // most messages have none
   ValueKind train = ValueKind::kMissing;
   int64_t byte = 0;             // where it begins in its file
   const char* field = nullptr;  // the record's field that it is from, of formats without a list
@@ -56,6 +65,7 @@ enum class MessageNames { kFromValue, kRoleContent, kEither };
 struct RecordNotes {
   std::string column;  // the name of the list of messages, of kColumn
   std::string hint;    // where there is no list: what there is
+  std::string tools;   // "tools" as it is written, for the model's own chat template
   // Of a piece of a record (record_pieces.h): what it has of it, and what is in no piece.
   std::string split;
   std::string lost;

@@ -18,6 +18,8 @@ struct DialogueMessage {
   Role role = Role::kUser;
   std::string_view text;
   bool is_learned = false;  // replies only
+  std::string_view more;    // a JSON object of what else the model's own template reads, or empty
+  bool calls_tool = false;
   // The record's messages that its text is from; several where neighbours were joined.
   size_t first = 0, last = 0;
 };
@@ -27,6 +29,7 @@ struct DialogueMessage {
 // from or into `owned`.
 struct Dialogue {
   std::optional<std::string_view> system;  // the record's own system text
+  std::string_view tools;                  // JSON, for the model's own template; or empty
   std::vector<DialogueMessage> messages;
   std::deque<std::string> owned;
 

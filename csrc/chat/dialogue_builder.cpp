@@ -9,21 +9,7 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 constexpr std::string_view kBlankLine = "\n\n";
-
-// Every byte run that is not UTF-8, a lone surrogate as one, becomes U+FFFD.
-std::string replace_invalid(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const size_t bad = find_invalid_utf8(text);
-    result += text.substr(0, bad);
-    if (bad == std::string_view::npos) break;
-    result += kReplacement;
-    text.remove_prefix(bad + (is_encoded_surrogate(text, bad) ? 3 : 1));
-  }
-  return result;
-}
 
 std::string unknown_role(const Value& from) {
   if (from.kind == ValueKind::kMissing) return "message has no \"from\" and no \"role\"";
@@ -79,10 +65,30 @@ DialogueBuilder::DialogueBuilder(const LabelOptions& options, Place place)
     : roles_(true, options.role_map),
       train_turns_(options.train_turns),
       repairs_(options.on_bad_sample == OnBadSample::kRepair),
-      place_(place) {}
+      place_(place),
+      fields_(options.template_fields) {}
 
 bool DialogueBuilder::is_empty(std::string_view text) const {
   return place_.strips ? strip_left(text).empty() : text.empty();
+}
+
+// A reply that only calls tools says something, and what a tool gives back may be nothing.
+bool DialogueBuilder::lacks_text(const DialogueMessage& message) const {
+  return is_empty(message.text) && message.role != Role::kTool && !message.calls_tool;
+}
+
+DialogueMessage DialogueBuilder::make_message(Work& work, size_t index, Role role,
+                                              std::string_view text) const {
+  const Message& source = work.conversation.messages[index];
+  const bool is_reply = role == Role::kAssistant, calls = is_reply && source.calls_tool;
+  DialogueMessage message{.role = role, .text = text, .first = index, .last = index};
+  message.calls_tool = calls && fields_.calls;
+  message.is_learned = is_reply && calls == message.calls_tool && work.is_trained(index);
+  if (source.extras == nullptr) return message;
+  if (std::string more = fields_.json_of(*source.extras, role); !more.empty()) {
+    message.more = work.own_text(std::move(more));
+  }
+  return message;
 }
 
 bool DialogueBuilder::accept_record(Work& work) const {
@@ -137,16 +143,19 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
 bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                                   std::string_view text) const {
   auto& messages = work.dialogue.messages;
+  const DialogueMessage message = make_message(work, index, role, text);
   const bool calls = role == Role::kAssistant && work.conversation.messages[index].calls_tool;
-  if (calls && !is_empty(text)) {  // learned, its end would teach to stop where a call comes
+  if (calls && !fields_.calls && !is_empty(text)) {
+    // Learned, its end would teach to stop where a call comes.
     work.note(Remark::kToolCall, Action::kSalvaged, index,
               "a reply that calls a tool: its text is not learned");
   }
-  if (repairs_ && !messages.empty() && messages.back().role == role) {
+  if (repairs_ && !messages.empty() && messages.back().role == role && role != Role::kTool &&
+      message.more.empty() && messages.back().more.empty()) {
     work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
               concat("joined to the message of role ", name_of(role), " before it"));
     work.join(text, index);
-    messages.back().is_learned = messages.back().is_learned && !calls && work.is_trained(index);
+    messages.back().is_learned = messages.back().is_learned && message.is_learned;
     return true;
   }
   const bool may_skip = role == Role::kAssistant && messages.empty();
@@ -164,8 +173,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
-  const bool is_learned = role == Role::kAssistant && !calls && work.is_trained(index);
-  messages.push_back({role, text, is_learned, index, index});
+  messages.push_back(message);
   return true;
 }
 
@@ -197,14 +205,14 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   if (value.is_text() || value.is_text_parts) text = value.text;
   if (find_invalid_utf8(text) != std::string_view::npos) {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
-    text = work.own_text(replace_invalid(text));
+    text = work.own_text(replace_invalid_utf8(text));
   }
   return *role == Role::kSystem ? add_system(work, index, text)
                                 : add_message(work, index, *role, text);
 }
 
-// A turn is a user message with what follows it up to the next; it stays when it ends with a reply
-// and each of its texts is one.
+// A turn is a user message with what follows it up to the next; it stays when it ends with a reply,
+// without what tools gave after it, and each of its texts is one.
 void DialogueBuilder::remove_incomplete_turns(Work& work) const {
   auto& messages = work.dialogue.messages;
   size_t kept = 0;
@@ -212,7 +220,7 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
     end = begin + 1;
     while (end < messages.size() && messages[end].role != Role::kUser) ++end;
     size_t empty = begin;
-    while (empty < end && !is_empty(messages[empty].text)) ++empty;
+    while (empty < end && !lacks_text(messages[empty])) ++empty;
     const size_t source = messages[std::min(empty, end - 1)].first;
     if (empty < end) {
       const bool is_user = messages[empty].role == Role::kUser;
@@ -220,19 +228,22 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
       const Remark reply = calls                    ? Remark::kToolCall
                            : end == messages.size() ? Remark::kEmptyLastReply
                                                     : Remark::kEmptyMiddleReply;
-      work.note(is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, source,
-                is_user ? "empty user text"
-                : calls ? "a reply that calls a tool and has no text: its turn is left out"
-                        : "empty reply");
+      work.note(
+          is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, source,
+          is_user ? "empty user text"
+          : calls ? "a reply that calls a tool and has no text, and the template writes no calls: "
+                    "its turn is left out"
+                  : "empty reply");
       continue;
     }
     if (messages[end - 1].role != Role::kAssistant) {
       work.note(Remark::kEndsWithUser, Action::kSalvaged, source,
                 concat("ends with the ", name_of(messages[end - 1].role)));
-      continue;
     }
-    std::copy(messages.begin() + begin, messages.begin() + end, messages.begin() + kept);
-    kept += end - begin;
+    size_t stop = end;
+    while (stop > begin && messages[stop - 1].role != Role::kAssistant) --stop;
+    std::copy(messages.begin() + begin, messages.begin() + stop, messages.begin() + kept);
+    kept += stop - begin;
   }
   messages.resize(kept);
 }
@@ -276,11 +287,12 @@ bool DialogueBuilder::read(Work& work) const {
   const Conversation& conversation = work.conversation;
   Dialogue& dialogue = work.dialogue;
   std::vector<Finding>& findings = work.findings;
+  if (fields_.tools) dialogue.tools = notes_of(conversation).tools;
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
     if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
       findings.push_back({Remark::kLoneSurrogate, Action::kSalvaged, -1, "lone surrogate in text"});
-      dialogue.system = work.own_text(replace_invalid(conversation.system.text));
+      dialogue.system = work.own_text(replace_invalid_utf8(conversation.system.text));
     }
   }
   for (size_t i = 0; i < conversation.messages.size() && accept_message(work, i); ++i) {
@@ -328,7 +340,7 @@ void DialogueBuilder::build_text(Work& work) const {
   std::string_view text = value.text;
   if (find_invalid_utf8(text) != std::string_view::npos) {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, 0, "lone surrogate in text");
-    text = work.own_text(replace_invalid(text));
+    text = work.own_text(replace_invalid_utf8(text));
   }
   if (!work.is_trained(0)) return (void)work.exclude(Remark::kNotTrained, "\"train\" is false");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});

@@ -7,6 +7,7 @@
 #include "chat/label_options.h"
 #include "chat/remark.h"
 #include "chat/role_names.h"
+#include "chat/template_fields.h"
 
 namespace fastsft {
 
@@ -40,6 +41,8 @@ class DialogueBuilder {
   bool add_system(Work& work, size_t index, std::string_view text) const;
   bool follows(const Work& work, Role role) const;
   bool is_empty(std::string_view text) const;
+  bool lacks_text(const DialogueMessage& message) const;
+  DialogueMessage make_message(Work& work, size_t index, Role role, std::string_view text) const;
   void remove_incomplete_turns(Work& work) const;
   void choose_learned(Work& work) const;
   void note_system(Work& work) const;
@@ -49,6 +52,7 @@ class DialogueBuilder {
   TrainTurns train_turns_;
   bool repairs_;
   Place place_;
+  TemplateFields fields_;
 };
 
 }  // namespace fastsft

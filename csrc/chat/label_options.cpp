@@ -75,6 +75,7 @@ std::string LabelOptions::fingerprint() const {
       " turns ", static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
       static_cast<int>(on_bad_sample), " overlong ", static_cast<int>(overlong), " ",
       is_named ? fastsft::fingerprint(find_chat_template(chat_template)) : "");
+  for (const std::string& field : template_fields) text += concat(" writes ", field);
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace fastsft {
 
@@ -20,9 +21,11 @@ struct LabelOptions {
   std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"
   std::string chat_template_digest;           // of the model's own template, "" for a named one
   std::string stop_token{};                   // of a template that is not data, for reports
-  int64_t max_length = 0;                     // ids of a row at most
-  int32_t pad_id = -1;                        // what would fill a row up
-  int num_threads = 0;                        // 0: as many as the machine has cores, eight at most
+  // What such a template writes other than roles and texts (template_fields.h).
+  std::vector<std::string> template_fields{};
+  int64_t max_length = 0;  // ids of a row at most
+  int32_t pad_id = -1;     // what would fill a row up
+  int num_threads = 0;     // 0: as many as the machine has cores, eight at most
   TrainTurns train_turns = TrainTurns::kAll;
   std::map<std::string, std::string> role_map;  // name in the data -> role
   bool role_aliases = false;                    // always on in the spans policy

@@ -164,7 +164,7 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
   return record;
 }
 
-bool Labeller::holds_special(const Dialogue& dialogue) const {
+bool Labeller::holds_special(const Dialogue& dialogue, const Transcript& transcript) const {
   std::vector<Token> tokens;
   const auto holds = [&](std::string_view text) {
     tokens.clear();
@@ -172,7 +172,7 @@ bool Labeller::holds_special(const Dialogue& dialogue) const {
     return std::any_of(tokens.begin(), tokens.end(),
                        [&](const Token& token) { return tokenizer_.is_special(token.id); });
   };
-  return (dialogue.system && holds(*dialogue.system)) ||
+  return holds(transcript.more_data) || (dialogue.system && holds(*dialogue.system)) ||
          std::any_of(dialogue.messages.begin(), dialogue.messages.end(),
                      [&](const DialogueMessage& message) { return holds(message.text); });
 }
@@ -195,7 +195,7 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
     record.findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
   };
   if (!transcript.failure.empty()) return exclude(Remark::kTemplateRefuses, transcript.failure);
-  const bool is_mixed = !transcript.data_is_known && holds_special(dialogue);
+  const bool is_mixed = !transcript.data_is_known && holds_special(dialogue, transcript);
   auto labels =
       is_mixed ? std::nullopt : label_spans(tokenizer_, transcript, options_.max_length, buffers);
   if (!labels) {

@@ -74,7 +74,7 @@ class Labeller {
   void finish_spans(const Dialogue& dialogue, const Transcript& transcript, LabelBuffers& buffers,
                     LabelledRecord& record) const;
   void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;
-  bool holds_special(const Dialogue& dialogue) const;
+  bool holds_special(const Dialogue& dialogue, const Transcript& transcript) const;
 
   const Tokenizer& tokenizer_;
   LabelOptions options_;

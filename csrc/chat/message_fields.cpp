@@ -1,5 +1,7 @@
 #include "chat/message_fields.h"
 
+#include "core/error.h"
+
 namespace fastsft {
 namespace {
 
@@ -65,7 +67,8 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   message.byte = scanner.byte();
   if (message.kind != ValueKind::kObject) return scanner.skip();
   Value role, content;
-  bool is_weightless = false, calls_tool = false;
+  bool is_weightless = false;
+  MessageExtras extras;
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "from") {
@@ -83,17 +86,41 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
       // OpenAI's files: 0 is not learned, 1 is. Other weights are none that training has.
       is_weightless = !scanner.read_value().is_true;
       if (!is_weightless) unused_.add("a message's weight other than 0");
-    } else if (key_ == "tool_calls" || key_ == "function_call") {
-      const bool is_call = scanner.read_value().is_true;
-      calls_tool = calls_tool || is_call;
-      if (is_call) unused_.add("a message's " + key_);
-    } else {
+    } else if (!read_extra(scanner, extras)) {
       unused_.skip("a message's ", key_, scanner);
     }
   }
   if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
   settle_names(message, std::move(role), std::move(content));
-  message.calls_tool = calls_tool;
+  message.calls_tool = !extras.calls.empty();
+  const auto is_set = [](const std::string& json) { return !json.empty(); };
+  if (is_set(extras.calls) || is_set(extras.reasoning) || is_set(extras.call_id) ||
+      is_set(extras.name)) {
+    message.extras = std::make_shared<const MessageExtras>(std::move(extras));
+  }
+}
+
+// The value of the field key_, where it is one of `extras`.
+bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
+  if (key_ == "tool_calls" || key_ == "function_call") {
+    JsonScanner ahead = scanner;
+    const bool is_call = ahead.read_value().is_true;
+    const std::string_view json = scanner.read_raw();
+    if (!is_call) return true;
+    unused_.add("a message's " + key_);
+    extras.calls = key_ == "tool_calls"
+                       ? std::string(json)
+                       : concat("[{\"type\": \"function\", \"function\": ", json, "}]");
+    return true;
+  }
+  std::string* const text = key_ == "reasoning_content" ? &extras.reasoning
+                            : key_ == "tool_call_id"    ? &extras.call_id
+                            : key_ == "name"            ? &extras.name
+                                                        : nullptr;
+  if (text == nullptr || scanner.peek() != ValueKind::kString) return false;
+  unused_.add("a message's " + key_);
+  *text = scanner.read_raw();
+  return true;
 }
 
 void MessageReader::settle_names(Message& message, Value role, Value content) {

@@ -24,6 +24,7 @@ class MessageReader {
 
  private:
   void read_message(JsonScanner& scanner, Message& message);
+  bool read_extra(JsonScanner& scanner, MessageExtras& extras);
   static void settle_names(Message& message, Value role, Value content);
 
   UnusedFields& unused_;
@@ -39,7 +40,7 @@ class MessageListReader : public FieldReader {
         column_(std::move(column)),
         names_(names),
         notes_(std::make_shared<const RecordNotes>(
-            RecordNotes{.column = column_, .hint = {}, .split = {}, .lost = {}})),
+            RecordNotes{.column = column_, .hint = {}, .tools = {}, .split = {}, .lost = {}})),
         messages_(unused) {}
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override;

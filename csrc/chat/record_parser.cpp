@@ -29,6 +29,13 @@ std::string name_fields(const RecordSketch& record, bool is_first) {
   return names;
 }
 
+// What tools a conversation has: a list, or a text that is one; else nothing.
+std::string peek_tools(JsonScanner scanner) {
+  const ValueKind kind = scanner.peek();
+  if (kind != ValueKind::kArray && kind != ValueKind::kString) return "";
+  return std::string(scanner.read_raw());
+}
+
 }  // namespace
 
 RecordParser::RecordParser(FormatChoice choice)
@@ -44,6 +51,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   record.byte = scanner.byte();
   if (record.kind != ValueKind::kObject) return scanner.skip();
   JsonScanner start = scanner;
+  std::string tools;
   reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
@@ -55,10 +63,12 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
       record.train = scanner.peek();
       scanner.skip();
     } else if (!reader_->read(key_, scanner, record)) {
+      if (key_ == "tools") tools = peek_tools(scanner);
       unused_.skip("", key_, scanner);
     }
   }
   reader_->finish(record);
+  if (!tools.empty()) own_notes(record).tools = std::move(tools);
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadFault::kNone) explain_missing(start, record);
 }

@@ -67,4 +67,17 @@ bool is_encoded_surrogate(std::string_view text, size_t at) {
          is_continuation(text[at + 2]);
 }
 
+std::string replace_invalid_utf8(std::string_view text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string result;
+  while (!text.empty()) {
+    const size_t bad = find_invalid_utf8(text);
+    result += text.substr(0, bad);
+    if (bad == std::string_view::npos) break;
+    result += kReplacement;
+    text.remove_prefix(bad + (is_encoded_surrogate(text, bad) ? 3 : 1));
+  }
+  return result;
+}
+
 }  // namespace fastsft

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace fastsft {
@@ -33,5 +34,8 @@ size_t broken_utf8_size(std::string_view text);
 
 // True when the bytes at `at` spell a surrogate (U+D800 to U+DFFF), which UTF-8 forbids.
 bool is_encoded_surrogate(std::string_view text, size_t at);
+
+// Every byte run that is not UTF-8, a lone surrogate as one, becomes U+FFFD.
+std::string replace_invalid_utf8(std::string_view text);
 
 }  // namespace fastsft

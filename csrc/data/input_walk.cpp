@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "chat/template_fields.h"
+
 namespace fastsft {
 
 void InputChunk::parse() {
@@ -28,6 +30,15 @@ bool InputWalk::next(InputChunk& chunk) {
     return true;
   }
   return false;
+}
+
+std::vector<DataReport::FormatUse> InputWalk::formats(const Labeller& labeller) const {
+  std::vector<DataReport::FormatUse> formats = formats_;
+  const TemplateFields fields(labeller.options().template_fields);
+  for (DataReport::FormatUse& use : formats) {
+    std::erase_if(use.unused, [&](const std::string& name) { return fields.writes(name); });
+  }
+  return formats;
 }
 
 void InputWalk::count(const InputChunk& chunk) {

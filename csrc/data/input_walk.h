@@ -47,6 +47,8 @@ class InputWalk {
   // Counts a chunk that was parsed; in the order of the data.
   void count(const InputChunk& chunk);
   const std::vector<DataReport::FormatUse>& formats() const { return formats_; }
+  // The same for labels: calls of tools are used where a model's own template reads them.
+  std::vector<DataReport::FormatUse> formats(const Labeller& labeller) const;
 
  private:
   std::vector<DataInput> inputs_;

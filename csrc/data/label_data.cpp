@@ -65,7 +65,7 @@ class LabelWork : public OrderedWork {
   }
 
   LabelSummary finish() {
-    summary_.report.set_formats(walk_.formats());
+    summary_.report.set_formats(walk_.formats(labeller_));
     return std::move(summary_);
   }
 

@@ -60,7 +60,7 @@ class SurveyWork : public OrderedWork {
   }
 
   Survey finish() {
-    survey_.summary.report.set_formats(walk_.formats());
+    survey_.summary.report.set_formats(walk_.formats(labeller_));
     survey_.num_matching = choice_.num_matching();
     survey_.chosen = choice_.take();
     for (SurveyedRecord& record : survey_.chosen) {

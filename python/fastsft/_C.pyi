@@ -841,6 +841,7 @@ class LabelOptions:
         overlong: str = "truncate",
         chat_template_digest: str = "",
         stop_token: str = "",
+        template_fields: collections.abc.Sequence[str] = [],
     ) -> None: ...
     @property
     def chat_template(self) -> str: ...

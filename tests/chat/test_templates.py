@@ -23,7 +23,7 @@ from fastsft.data.chat.template_choice import choose_template, digest_of
 from golden_text import GOLDEN, human_gpt
 
 NAMES = _C.chat_templates()
-UNNAMED = {"qwen3"}  # those that only the model's own text is for
+UNNAMED = {"qwen2.5", "qwen3", "llama-3.2"}  # those that only the model's own text is for
 PUBLISHED = sorted({path.stem for path in (GOLDEN / "chat_templates").glob("*.jinja")} - UNNAMED)
 TURNS = ("U1", "A1", "U2", "A2")
 

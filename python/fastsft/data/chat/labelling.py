@@ -104,6 +104,7 @@ def make_labeller(
             mask_policy=chosen.mask_policy,
             chat_template=name,
             chat_template_digest=model.digest if model else "",
+            template_fields=model.fields if model else [],
             stop_token=stop,
             max_length=length,
             pad_id=pad_id,

@@ -142,8 +142,8 @@ def _pieces(
     template: ModelTemplate, system: str | None, turns: Sequence[str]
 ) -> list[tuple[str, bool, bool]]:
     roles = ("user", "assistant")
-    chat = [(roles[i % 2], text, i % 2 == 1) for i, text in enumerate(turns)]
-    pieces, _, _, failure = template([(system, chat)])[0]
+    chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
+    pieces, _, _, failure, _ = template([(system, chat, "")])[0]
     if failure:
         raise ValueError(f"the chat template cannot be exported: {failure}")
     return pieces

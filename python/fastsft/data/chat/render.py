@@ -8,23 +8,25 @@ other end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import resource
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
+from fastsft.data.chat.asked_chat import Chat, Message, asked_chat, field_probes
 from fastsft.data.chat.pieces import Piece, Span, cut_pieces, difference, place_contents
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
 _SURROGATE = re.compile("[\ud800-\udfff]")
-Message = tuple[str, str, bool]  # role, text, whether it is learned
 
 
 class Skeleton(NamedTuple):
@@ -43,7 +45,7 @@ class Program:
         self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, stop: str | None
     ) -> None:
         # Digits, because a template may change the case of what it writes.
-        nonce = f"{secrets.randbelow(10**18):018}"
+        nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
         self._content_mark = f"\ue000{nonce}-%05d\ue001"
         self._mark_pattern = re.compile(f"\ue000{nonce}-(\\d{{5}})\ue001")
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
@@ -64,14 +66,15 @@ class Program:
             for block in self._environment.parse(source).find_all(nodes.CallBlock)
         )
 
-    def text(self, messages: list[dict[str, str]], prompt: bool = False) -> str:
+    def text(self, chat: Chat, prompt: bool = False) -> str:
         """The rendered text. Refused for an exception of the template or too much output."""
-        limit = (1 << 20) + 16 * sum(len(message["content"]) for message in messages)
+        limit = (1 << 20) + 16 * chat.size
         parts, size = [], 0
         try:
             for part in self._template.generate(
-                messages=messages, add_generation_prompt=prompt, tools=None, documents=None, **self._tokens
-            ):
+                messages=chat.messages, add_generation_prompt=prompt, tools=chat.tools, documents=None,
+                **self._tokens,
+            ):  # fmt: skip
                 size += len(part)
                 if size > limit:
                     raise Refused(f"the chat template writes more than {limit} characters")
@@ -93,48 +96,69 @@ class Program:
             raise Refused("the chat template writes a lone surrogate, which is no text")
         return text
 
-    def render(self, system: str | None, messages: list[Message]) -> dict[str, Any]:
+    def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
-        chat = _chat(system, messages)
-        full, blocks = self._split_blocks(self.text(chat))
-        skeleton = self._skeleton(tuple(message["role"] for message in chat))
-        replies = [i for i, message in enumerate(chat) if message["role"] == "assistant"]
-        offset = len(chat) - len(messages)
+        chat = asked_chat(system, messages, tools)
+        try:
+            text = self.text(chat)
+        except Refused:
+            if not chat.calls:
+                raise
+            chat = asked_chat(system, messages, tools, calls_as_text=True)  # as some templates want them
+            text = self.text(chat)
+        full, blocks = self._split_blocks(text)
+        replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+        offset = len(chat.messages) - len(messages)
         learned = [i for i in replies if messages[i - offset][2]]
-        contents = place_contents(skeleton.pieces, [message["content"] for message in chat], full)
-        if contents is None:
+        placed = None if chat.has_more else self._place(chat, full)
+        if placed is None:
             spans = self._content_spans(chat, full, blocks, replies, learned)
             pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
         else:
+            skeleton, contents = placed
             for i in learned:
                 if i not in skeleton.spans:
                     raise Fatal(skeleton.faults[i])
             pieces = list(cut_pieces(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
         in_front = bool(self._bos) and not full.startswith(self._bos)
-        return {"pieces": pieces, "bos": in_front, "known": contents is not None}
+        return {"pieces": pieces, "bos": in_front, "known": placed is not None, "more": chat.more_text()}
+
+    def _place(self, chat: Chat, full: str) -> tuple[Skeleton, list[str]] | None:
+        skeleton = self._skeleton(tuple(message["role"] for message in chat.messages))
+        contents = place_contents(skeleton.pieces, [message["content"] for message in chat.messages], full)
+        return None if contents is None else (skeleton, contents)
 
     def ending(self) -> str:
         """The text that the template writes after the last reply of a short conversation."""
-        messages: list[Message] = [("user", "", False), ("assistant", "", True)] * 2
-        marked = [self._marked(i, role) for i, (role, _, _) in enumerate(messages)]
+        marked = self._marked(("user", "assistant") * 2)
         text, _ = self._split_blocks(self.text(marked))
         marks = list(self._mark_pattern.finditer(text))
-        if not marks or int(marks[-1].group(1)) != len(messages) - 1:
+        if not marks or int(marks[-1].group(1)) != len(marked.messages) - 1:
             raise Fatal("the chat template does not write the last reply")
         return text[marks[-1].end() :]
 
-    def traits(self) -> dict[str, bool]:
+    def traits(self) -> dict[str, Any]:
         """rewrites: a first reply is not in the text of two turns as in that of one. marks_replies: the
-        template itself says where a reply begins, by a prompt or by generation blocks."""
+        template itself says where a reply begins, by a prompt or by generation blocks. fields: what it writes
+        next to contents, of tools, tool_calls and reasoning_content."""
         skeleton = self._skeleton(("user", "assistant", "user", "assistant"))
-        asked = [self._marked(0, "user")]
+        asked = self._marked(("user",))
         return {
             "rewrites": not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults,
             "marks_replies": self.has_blocks or self.text(asked) != self.text(asked, prompt=True),
+            "fields": [name for name, probes in field_probes(self._nonce).items() if self._writes(probes)],
         }
 
-    def _marked(self, number: int, role: str) -> dict[str, str]:
-        return {"role": role, "content": self._content_mark % number}
+    def _writes(self, probes: Sequence[Chat]) -> bool:
+        """True if the nonce of one of the probes is in its text."""
+        for probe in probes:
+            with contextlib.suppress(Refused):
+                if self._nonce in self.text(probe):
+                    return True
+        return False
+
+    def _marked(self, roles: tuple[str, ...]) -> Chat:
+        return Chat([{"role": role, "content": self._content_mark % i} for i, role in enumerate(roles)])
 
     def _split_blocks(self, text: str) -> tuple[str, list[Span]]:
         """The text without the marks of generation blocks, and what they surround."""
@@ -160,7 +184,7 @@ class Program:
         return known
 
     def _make_skeleton(self, roles: tuple[str, ...]) -> Skeleton:
-        chat = [self._marked(i, role) for i, role in enumerate(roles)]
+        chat = self._marked(roles)
         text, blocks = self._split_blocks(self.text(chat))
         pieces, at = [], 0
         for mark in self._mark_pattern.finditer(text):
@@ -174,7 +198,7 @@ class Program:
 
     def _content_spans(
         self,
-        chat: list[dict[str, str]],
+        chat: Chat,
         full: str,
         blocks: list[Span],
         replies: list[int],
@@ -186,7 +210,7 @@ class Program:
         return [spans[i] for i in learned]
 
     def _spans(
-        self, chat: list[dict[str, str]], full: str, blocks: list[Span], replies: list[int], wanted: list[int]
+        self, chat: Chat, full: str, blocks: list[Span], replies: list[int], wanted: list[int]
     ) -> tuple[dict[int, Span], dict[int, str]]:
         """For each wanted reply what is learned of it in `full`, or why that is not known."""
         if self.has_blocks:
@@ -204,10 +228,10 @@ class Program:
                 spans[i] = found
         return spans, faults
 
-    def _prefix_span(self, chat: list[dict[str, str]], full: str, reply: int) -> Span | str:
+    def _prefix_span(self, chat: Chat, full: str, reply: int) -> Span | str:
         """From the end of the prompt to the end of the stop token; a text when the template rewrites."""
-        before = self.text(chat[:reply], prompt=True)
-        upto = full if reply == len(chat) - 1 else self.text(chat[: reply + 1])
+        before = self.text(chat.first(reply), prompt=True)
+        upto = full if reply == len(chat.messages) - 1 else self.text(chat.first(reply + 1))
         if not upto.startswith(before):
             return difference(before, upto, f"reply {reply} does not follow its prompt")
         stop = self._stop or ""
@@ -223,11 +247,6 @@ def _told(error: Exception) -> str:
     """A template's own words, short, and without what moves a cursor."""
     words = str(error)[:300]
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
-
-
-def _chat(system: str | None, messages: list[Message]) -> list[dict[str, str]]:
-    front = [] if system is None else [{"role": "system", "content": system}]
-    return front + [{"role": role, "content": text} for role, text, _ in messages]
 
 
 def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[str, Any]:

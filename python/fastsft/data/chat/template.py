@@ -31,8 +31,8 @@ _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
-Asked = tuple[str | None, list[tuple[str, str, bool]]]
-Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str]
+Asked = tuple[str | None, list[tuple[str, str, bool, str]], str]
+Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str]
 
 
 class ModelTemplate:
@@ -79,7 +79,12 @@ class ModelTemplate:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why it failed."""
+        """Of each dialogue what was rendered.
+
+        dialogues: system text, messages (role, text, whether it is learned, more fields as JSON), and tools
+        as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
+        it failed, and the texts of the further fields.
+        """
         if not dialogues:
             return []
         count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(dialogues) // _SMALLEST_SHARE))
@@ -103,6 +108,11 @@ class ModelTemplate:
     def marks_replies(self) -> bool:
         """True if it says where replies begin: what it writes before a reply's text is generated, too."""
         return bool(self._traits.get("marks_replies"))
+
+    @property
+    def fields(self) -> list[str]:
+        """Those of "tools", "tool_calls" and "reasoning_content" that it writes."""
+        return list(self._traits.get("fields", ()))
 
     @cached_property
     def _traits(self) -> dict[str, Any]:
@@ -128,8 +138,9 @@ class ModelTemplate:
         if self._killed > 3:
             raise ValueError(f"{answer['failure']}, and so do others; use a named template (--template)")
         if "failure" in answer:
-            return [], False, True, answer["failure"]
-        return [tuple(piece) for piece in answer["pieces"]], answer["bos"], answer["known"], ""
+            return [], False, True, answer["failure"], ""
+        pieces = [tuple(piece) for piece in answer["pieces"]]
+        return pieces, answer["bos"], answer["known"], "", answer["more"]
 
     def _find_stop(self, native: _C.Tokenizer) -> str:
         worker = _Worker(self._settings, self._seconds)

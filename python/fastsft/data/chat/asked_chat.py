@@ -1,0 +1,133 @@
+"""A conversation as chat templates take it: messages with their calls of tools, and the tools themselves.
+
+Imports nothing but the standard library: it is part of the rendering process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from fastsft.data.chat.sandbox import Refused
+
+Message = tuple[str, str, bool, str]  # role, text, whether it is learned, more fields as JSON or ""
+
+
+class Chat(NamedTuple):
+    """A template's input. more: JSON texts of all in it but roles and contents."""
+
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def has_more(self) -> bool:
+        """True with calls, tools or other fields, of which roles and contents say nothing."""
+        return bool(self.more)
+
+    @property
+    def calls(self) -> bool:
+        """True if a message calls a tool."""
+        return any("tool_calls" in message for message in self.messages)
+
+    @property
+    def size(self) -> int:
+        """Characters of all that a template may write."""
+        return sum(len(message["content"]) for message in self.messages) + sum(map(len, self.more))
+
+    def first(self, count: int) -> Chat:
+        """The first messages."""
+        return self._replace(messages=self.messages[:count])
+
+    def more_text(self) -> str:
+        """All texts of the further fields: special tokens in them are the record's, not the template's."""
+        if not self.more:
+            return ""
+        fields = [{**message, "role": "", "content": ""} for message in self.messages]
+        return "\n".join(_texts([fields, self.tools]))
+
+
+def asked_chat(
+    system: str | None, messages: list[Message], tools: str = "", *, calls_as_text: bool = False
+) -> Chat:
+    """The conversation with its fields read.
+
+    Arguments of calls are objects, as transformers' documentation has them and vLLM makes them of the texts
+    that OpenAI's files hold; calls_as_text: texts. Refused for fields of another form.
+    """
+    chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+    for role, text, _, more in messages:
+        fields = json.loads(more) if more else {}
+        if "tool_calls" in fields:
+            fields["tool_calls"] = [
+                _call(call, calls_as_text) for call in _list(fields["tool_calls"], "tool_calls")
+            ]
+        chat.append({"role": role, "content": text, **fields})
+    given = (_list(json.loads(tools), "tools") or None) if tools else None
+    more_json = [more for *_, more in messages if more] + ([tools] if given else [])
+    return Chat(chat, given, tuple(more_json))
+
+
+def field_probes(nonce: str) -> dict[str, list[Chat]]:
+    """Of each field chats that hold `nonce` in it alone; a template that knows the field writes it in one."""
+    user, reply = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+    function = {"name": nonce, "description": "x", "parameters": {"type": "object", "properties": {}}}
+    chats: dict[str, list[Chat]] = {
+        "tools": [Chat([user, reply], [{"type": "function", "function": function}])],
+        "reasoning_content": [Chat([user, {**reply, "reasoning_content": nonce}])],
+        "tool_calls": [],
+    }
+    for arguments in ({"x": 1}, '{"x": 1}'):
+        call = {"id": "abcdefghi", "type": "function", "function": {"name": nonce, "arguments": arguments}}
+        calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "content": "1", "name": "f", "tool_call_id": "abcdefghi"}
+        chats["tool_calls"].append(Chat([user, calling, result, reply]))
+    return chats
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    """A list, also where data sets hold it as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise Refused(f"{name} is a text that is no JSON; expected a list") from None
+    if not isinstance(value, list):
+        raise Refused(f"{name} is no list")
+    return value
+
+
+def _call(call: Any, as_text: bool) -> Any:
+    """The call with its arguments in the form that is asked for; what is no call stays as it is."""
+    if not isinstance(call, dict):
+        raise Refused("a call of a tool is no object")
+    function = call.get("function", call)
+    if not isinstance(function, dict) or "arguments" not in function:
+        return call
+    changed = {**function, "arguments": _arguments(function["arguments"], as_text)}
+    return {**call, "function": changed} if "function" in call else changed
+
+
+def _arguments(arguments: Any, as_text: bool) -> Any:
+    if as_text:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All strings in a JSON value, names of fields too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
