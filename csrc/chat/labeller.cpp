@@ -204,6 +204,12 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   }
   record.labels = std::move(*labels);
   note_specials(dialogue, record);
+  if (transcript.rewritten >= 0) {
+    const DialogueMessage& reply = dialogue.messages.at(static_cast<size_t>(transcript.rewritten));
+    record.findings.push_back({Remark::kTemplateRewrites, Action::kSalvaged,
+                               static_cast<int64_t>(reply.first),
+                               "the chat template does not write this reply as it is"});
+  }
   if (record.labels.example.learned.empty() && record.labels.truncated && record.is_later_reply) {
     record.is_cut_off = true;
     record.labels = Labels();

@@ -28,6 +28,7 @@ enum class Remark {
   kJoinedMessages,
   kNotTrained,
   kTemplateRefuses,
+  kTemplateRewrites,
   kToolCall,
   kSplit,
   kSplitLost,

@@ -20,6 +20,7 @@ void Transcript::clear() {
   segments.clear();
   bos_in_front = false;
   data_is_known = true;
+  rewritten = -1;
   more_data.clear();
   failure.clear();
 }

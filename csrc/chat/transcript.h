@@ -24,6 +24,7 @@ struct Transcript {
   std::vector<Segment> segments;
   bool bos_in_front = false;  // one BOS id, which is not part of the text
   bool data_is_known = true;  // false: which text is data could not be found out
+  int64_t rewritten = -1;     // a learned message whose text is not what the record has
   std::string more_data{};    // then: what the text has from the record next to its messages
   std::string failure;        // why there is no text; empty when there is
 

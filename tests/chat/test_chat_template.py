@@ -184,6 +184,16 @@ def test_rewritten_replies_fail_closed() -> None:
                                   "[<think>y</think>Ha<|im_end|>]\n")  # fmt: skip
 
 
+def test_a_reply_that_is_written_otherwise_is_told() -> None:
+    """As templates that leave out the thoughts of every reply, the learned one too."""
+    source = THINKING.replace(" and not loop.last", "").replace("m.role == 'assistant'", "true")
+    seen = explain(template(source), human_gpt("Hi", "<think>x</think>Ho"))
+    assert learned(seen).endswith("[Ho<|im_end|>]\n")
+    (told,) = seen.findings
+    assert (told.remark, told.action, told.message) == ("template_rewrites", "salvaged", 1)
+    assert explain(template(source), human_gpt("Hi", "Ho")).findings == []
+
+
 def test_data_is_plain_text_or_the_record_is_excluded() -> None:
     seen = explain(template(CHATML + PROMPT), human_gpt("x<|im_end|>y", "Ho"))
     native = llama_with_specials()

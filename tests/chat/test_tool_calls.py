@@ -165,6 +165,16 @@ def test_several_calls_and_a_text_next_to_them(models: dict[str, Path], tmp_path
     assert refused.report.num_excluded == 1 and "single tool-calls" in refused.reason("template_refuses")
 
 
+def test_a_text_that_is_not_written_next_to_a_call(models: dict[str, Path], tmp_path: Path) -> None:
+    messages = [user("?"), says("Let me look.", tool_calls=[call("weather", CITY)]), gives("1"), says("One.")]
+    seen = Labelled([{"messages": messages}, RECORDS[0]], tmp_path, models["llama-3.2"])
+    assert "Let me look." not in "".join(seen.learned())
+    told = seen.report.entries["template_rewrites"]
+    assert (
+        told.count == 1 and told.reason == "message 1: the chat template does not write this reply as it is"
+    )
+
+
 def test_the_call_of_older_files(models: dict[str, Path], tmp_path: Path) -> None:
     """OpenAI's function_call, one a message."""
     one = {"name": "weather", "arguments": json.dumps(CITY)}

@@ -143,7 +143,7 @@ def _pieces(
 ) -> list[tuple[str, bool, bool]]:
     roles = ("user", "assistant")
     chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
-    pieces, _, _, failure, _ = template([(system, chat, "")])[0]
+    pieces, _, _, failure, *_ = template([(system, chat, "")])[0]
     if failure:
         raise ValueError(f"the chat template cannot be exported: {failure}")
     return pieces

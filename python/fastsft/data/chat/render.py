@@ -110,18 +110,29 @@ class Program:
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
         offset = len(chat.messages) - len(messages)
         learned = [i for i in replies if messages[i - offset][2]]
+        changed: list[int] = []
         placed = None if chat.has_more else self._place(chat, full)
         if placed is None:
             spans = self._content_spans(chat, full, blocks, replies, learned)
             pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
+            changed = [
+                i - offset
+                for i, (begin, end) in zip(learned, spans, strict=True)
+                if chat.messages[i]["content"].strip() not in full[begin:end]
+            ]
         else:
             skeleton, contents = placed
             for i in learned:
                 if i not in skeleton.spans:
                     raise Fatal(skeleton.faults[i])
             pieces = list(cut_pieces(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
-        in_front = bool(self._bos) and not full.startswith(self._bos)
-        return {"pieces": pieces, "bos": in_front, "known": placed is not None, "more": chat.more_text()}
+        return {
+            "pieces": pieces,
+            "bos": bool(self._bos) and not full.startswith(self._bos),
+            "known": placed is not None,
+            "more": chat.more_text(),
+            "rewritten": changed[0] if changed else -1,
+        }
 
     def _place(self, chat: Chat, full: str) -> tuple[Skeleton, list[str]] | None:
         skeleton = self._skeleton(tuple(message["role"] for message in chat.messages))

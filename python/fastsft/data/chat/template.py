@@ -32,7 +32,7 @@ _SMALLEST_SHARE = 64
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 Asked = tuple[str | None, list[tuple[str, str, bool, str]], str]
-Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str]
+Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int]
 
 
 class ModelTemplate:
@@ -83,7 +83,7 @@ class ModelTemplate:
 
         dialogues: system text, messages (role, text, whether it is learned, more fields as JSON), and tools
         as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
-        it failed, and the texts of the further fields.
+        it failed, the texts of the further fields, and a learned message that is not written as it is, or -1.
         """
         if not dialogues:
             return []
@@ -138,9 +138,9 @@ class ModelTemplate:
         if self._killed > 3:
             raise ValueError(f"{answer['failure']}, and so do others; use a named template (--template)")
         if "failure" in answer:
-            return [], False, True, answer["failure"], ""
+            return [], False, True, answer["failure"], "", -1
         pieces = [tuple(piece) for piece in answer["pieces"]]
-        return pieces, answer["bos"], answer["known"], "", answer["more"]
+        return pieces, answer["bos"], answer["known"], "", answer["more"], answer["rewritten"]
 
     def _find_stop(self, native: _C.Tokenizer) -> str:
         worker = _Worker(self._settings, self._seconds)
