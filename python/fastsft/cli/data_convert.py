@@ -124,8 +124,8 @@ def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
     for file, use in zip(files, summary.formats, strict=True):
         if has_calls(use):
             raise ValueError(
-                f"{file.path}: tool calls would be lost, nothing is written; leave out the records with "
-                "tool_calls, which training leaves out, too"
+                f"{file.path}: tool calls would be lost, nothing is written; train the file as it is "
+                "(--data_path), or leave out the records with tool_calls"
             )
 
 
