@@ -27,6 +27,7 @@ from fastsft.checkpoint.aside import put_checkpoints_aside
 from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
 from fastsft.checkpoint.finished_run import check_no_other_model, finished_output, record_end
+from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
@@ -143,6 +144,7 @@ def train_with(
             args.model_max_length,
             getattr(model_args, "padding_side", "right"),
         )
+        data_args = keep_template_date(data_args, args)
         own_files = files is not None and not rebound_data_names()
         label_args = settle_arguments(data_args, tokenizer) if own_files else data_args
         labels = settle_script_policy(LabelSettings.from_arguments(label_args))

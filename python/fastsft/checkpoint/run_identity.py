@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.arguments.optimizer import optimizer_of
 from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
-from fastsft.data.chat.labelling import what_counts
+from fastsft.data.chat.labelling import DATE, what_counts
 from fastsft.data.token_cache import tokenizer_digest
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
@@ -71,13 +71,15 @@ def describe_request(
 ) -> dict[str, Any]:
     """The computation that a run is asked for, by arguments and data, before there is an engine."""
     batch = _batch(args)
+    labelling = getattr(train_dataset, "labelling", None) or {}
     return {
         "batch": {**batch, "global": math.prod(batch.values())},
         "seed": args.seed,
         "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
         "tokenizer": tokenizer_digest(tokenizer),
-        "labelling": what_counts(getattr(train_dataset, "labelling", None) or {}) or None,
+        "labelling": what_counts(labelling) or None,
+        **({DATE: labelling[DATE]} if DATE in labelling else {}),
         "num_conversations": len(rows),
         "data_hash": data_hash(rows),
         "dataloader_drop_last": args.dataloader_drop_last,

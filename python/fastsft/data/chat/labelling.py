@@ -17,6 +17,7 @@ from fastsft.runtime.terminal_text import one_line
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
 EACH = "each"  # of --train_turns
+DATE = "template_date"  # of labelling, the day that the template was told
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
 
@@ -29,7 +30,8 @@ class LabelSettings:
     "all", "last", or "each": all, in a row each, which "all" becomes with a model's own template that writes
     earlier replies otherwise than the last. role_map: name in the data -> role. on_bad_sample: "error",
     "skip", "repair" (spans only), or None for the policy's default. overlong: "truncate", or "split" as
-    FastChat's data/split_long_conversation.py does. why: in words, where auto chose the policy.
+    FastChat's data/split_long_conversation.py does. template_date: the day that a model's own template is
+    told, in ISO form; None: today. why: in words, where auto chose the policy.
     """
 
     mask_policy: str = "fastchat"
@@ -40,6 +42,7 @@ class LabelSettings:
     role_aliases: bool = False
     on_bad_sample: str | None = None
     overlong: str = "truncate"
+    template_date: str | None = None
     why: str = ""
 
     @classmethod
@@ -53,6 +56,7 @@ class LabelSettings:
             "role_aliases",
             "on_bad_sample",
             "overlong",
+            "template_date",
         )
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
         roles = parse_role_map(getattr(data_args, "role_map", None))
@@ -93,8 +97,9 @@ def make_labeller(
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
-        chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native
-    )
+        chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native,
+        chosen.template_date,
+    )  # fmt: skip
 
     turns = EACH if chosen.train_turns == "all" and model and model.rewrites else chosen.train_turns
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
@@ -105,6 +110,7 @@ def make_labeller(
             chat_template=name,
             chat_template_digest=model.digest if model else "",
             template_fields=model.fields if model else [],
+            template_date=model.date if model and model.asks_for_date else "",
             stop_token=stop,
             max_length=length,
             pad_id=pad_id,
@@ -127,7 +133,8 @@ def make_labeller(
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
 
-    train_turns: only where each reply has a row of its own.
+    train_turns: only where each reply has a row of its own. template_date: only where the template asks for
+    one.
     """
     options = labeller.options
     return {
@@ -135,6 +142,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
         "template": options.chat_template,
         "stop_token": options.stop_token,
         **({"train_turns": options.train_turns} if options.train_turns == EACH else {}),
+        **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),
     }
 
@@ -158,5 +166,5 @@ def labels_of(dataset: object) -> str | None:
 
 
 def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the reason, which changes no label."""
-    return {name: value for name, value in labelling.items() if name != WHY}
+    """Without the reason, which changes no label, and the date, with which labels differ or do not."""
+    return {name: value for name, value in labelling.items() if name not in (WHY, DATE)}

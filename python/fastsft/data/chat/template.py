@@ -39,17 +39,24 @@ class ModelTemplate:
     """A Jinja chat template with the tokenizer that it is for; called with dialogues, it renders them.
 
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
-    native: the native tokenizer. seconds: what one conversation may take. `stop_token`: the text that ends
-    replies, found by rendering. ValueError for a template that does not compile, does what the sandbox
-    forbids, or ends replies with no special token.
+    native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
+    told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering. ValueError
+    for a template that does not compile, does what the sandbox forbids, or ends replies with no special token.
     """
 
     def __init__(
-        self, source: str, tokenizer: object, native: _C.Tokenizer, *, seconds: float = SECONDS
+        self,
+        source: str,
+        tokenizer: object,
+        native: _C.Tokenizer,
+        *,
+        seconds: float = SECONDS,
+        day: str | None = None,
     ) -> None:
         self.source = source
         # A day: what is labelled is found again in the token cache, and is the same on all ranks.
-        self.date = date.today().isoformat()
+        self.date = _day(day)
+        self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
         tokens = {name: getattr(tokenizer, name, None) for name in _NAMED}
         self._settings = {
@@ -67,14 +74,14 @@ class ModelTemplate:
         finally:
             self.close()
         self._settings["stop"] = self.stop_token
-        if "strftime_now" in source:
+        if self.asks_for_date:
             tell(f"chat template: strftime_now gives {self.date} throughout the run")
 
     @property
     def digest(self) -> str:
         """SHA-256 of all that the rendering depends on."""
         settings = {**self._settings, "seconds": None}
-        if "strftime_now" not in self.source:
+        if not self.asks_for_date:
             settings["date"] = None
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -157,6 +164,13 @@ class ModelTemplate:
             f"the chat template ends a reply with {ending.decode()!r}, which holds no special token: a model "
             "trained with it would not stop; use a named template (--template)"
         )
+
+
+def _day(given: str | None) -> str:
+    try:
+        return (date.today() if given is None else date.fromisoformat(given)).isoformat()
+    except ValueError:
+        raise ValueError(f"--template_date: expected a day such as 2026-11-26, got {given!r}") from None
 
 
 class _Worker:

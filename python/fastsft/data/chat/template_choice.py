@@ -17,15 +17,20 @@ MODEL = "model"
 
 
 def choose_template(
-    policy: str, name: str | None, chat_template_name: str | None, tokenizer: object, native: _C.Tokenizer
+    policy: str,
+    name: str | None,
+    chat_template_name: str | None,
+    tokenizer: object,
+    native: _C.Tokenizer,
+    day: str | None = None,
 ) -> tuple[str, ModelTemplate | None]:
     """The template's name, and the Jinja template to render with when it is "model".
 
     policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
     with spans the model's own. By default a model's own template that is published as one of the named ones,
     and renders probes to the same tokens, is rendered natively; "model" renders it with Jinja, messages of
-    role tool included. ValueError for an unknown name, and when the model has no chat template but one is
-    needed.
+    role tool included. day: the date that the template is told. ValueError for an unknown name, and when the
+    model has no chat template but one is needed.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         return _C.canonical_template_name(name or "vicuna_v1.1"), None
@@ -35,7 +40,7 @@ def choose_template(
             "--mask_policy spans: the model has no chat template; name one with --template: "
             f"{', '.join(_C.chat_templates())}"
         )
-    model = ModelTemplate(source, tokenizer, native)
+    model = ModelTemplate(source, tokenizer, native, day=day)
     known = None if name == MODEL else recognise(source, model, native)
     return (known, None) if known else (MODEL, model)
 
