@@ -69,7 +69,7 @@ struct RecordNotes {
   // Of a piece of a record (record_pieces.h): what it has of it, and what is in no piece.
   std::string split;
   std::string lost;
-  bool is_later_reply = false;  // a piece before it has the record's first
+  size_t told = 0;  // messages whose faults the piece before it has; 0 for a first or only piece
 };
 
 // One record as it is in the data, faults included.

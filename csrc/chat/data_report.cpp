@@ -39,7 +39,10 @@ std::string fastchat_warning(const Mismatch& mismatch) {
 }
 
 void DataReport::add(const LabelledRecord& record) {
-  if (record.is_cut_off) return add_remarks(record);
+  if (record.is_cut_off) {
+    ++num_truncated_;
+    return add_remarks(record);
+  }
   const Example& example = record.labels.example;
   if (record.labels.dropped) warnings_.push_back({num_records_, record.labels.mismatch});
   ++num_records_;

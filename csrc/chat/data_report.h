@@ -38,7 +38,8 @@ class DataReport {
     Mismatch mismatch;
   };
 
-  void add(const LabelledRecord& record);  // one that is cut off counts by its remarks alone
+  // One that is cut off is no record: it counts as truncated and by its remarks.
+  void add(const LabelledRecord& record);
   // Counts another part of the data set after this one.
   void append(const DataReport& next);
 

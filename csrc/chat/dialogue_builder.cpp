@@ -195,7 +195,7 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
         "this chat template has no messages of role tool; a model's own may (--template model)");
   }
   const Value& value = message.value;
-  if (value.kind == ValueKind::kMissing) {
+  if (value.kind == ValueKind::kMissing && !message.calls_tool) {
     return work.stop(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
   }
   if (value.is_true && !value.is_text() && !value.is_text_parts) {

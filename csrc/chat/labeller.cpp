@@ -21,7 +21,7 @@ LabelledRecord begin_record(const Conversation& conversation) {
   record.name =
       conversation.id.empty() ? concat("record ", conversation.number) : printable(conversation.id);
   const RecordNotes& notes = notes_of(conversation);
-  record.is_later_reply = notes.is_later_reply;
+  record.is_later_reply = notes.told > 0;
   if (!notes.split.empty()) {
     record.findings.push_back({Remark::kSplit, Action::kNoted, -1, notes.split});
   }
@@ -79,6 +79,7 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
     if (id >= 0) texts.push_back(tokenizer_.token_text(id));
   }
   if (template_ != nullptr) texts.push_back(template_->stop_token);
+  if (template_ == nullptr) parts_.emplace(tokenizer_);
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
 }
@@ -144,7 +145,11 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
   if (conversation.is_left_out) return record;
   std::vector<Finding> found;
   builder_.build(conversation, dialogue, found);
-  for (Finding& finding : found) record.findings.push_back(std::move(finding));
+  const auto told = static_cast<int64_t>(notes_of(conversation).told);
+  for (Finding& finding : found) {
+    const bool is_news = told == 0 || finding.message >= told || dialogue.messages.empty();
+    if (is_news) record.findings.push_back(std::move(finding));
+  }
   const bool stops = options_.on_bad_sample == OnBadSample::kError;
   for (const Finding& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;
@@ -172,9 +177,16 @@ bool Labeller::holds_special(const Dialogue& dialogue, const Transcript& transcr
     return std::any_of(tokens.begin(), tokens.end(),
                        [&](const Token& token) { return tokenizer_.is_special(token.id); });
   };
-  return holds(transcript.more_data) || (dialogue.system && holds(*dialogue.system)) ||
-         std::any_of(dialogue.messages.begin(), dialogue.messages.end(),
-                     [&](const DialogueMessage& message) { return holds(message.text); });
+  std::vector<std::string_view> texts;
+  if (dialogue.system) texts.push_back(*dialogue.system);
+  for (const DialogueMessage& message : dialogue.messages) texts.push_back(message.text);
+  for (std::string_view more = transcript.more_data; !more.empty();) {
+    const size_t end = std::min(more.find('\n'), more.size());
+    texts.push_back(more.substr(0, end));
+    more.remove_prefix(std::min(end + 1, more.size()));
+  }
+  return holds(transcript.more_data) || std::ranges::any_of(texts, holds) ||
+         (parts_ && parts_->can_join(texts));
 }
 
 void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) const {

@@ -15,6 +15,7 @@
 #include "chat/fastchat_check.h"
 #include "chat/label_options.h"
 #include "chat/remark.h"
+#include "chat/special_parts.h"
 #include "chat/transcript.h"
 #include "tokenizer/tokenizer.h"
 
@@ -84,6 +85,7 @@ class Labeller {
   DialogueBuilder builder_;
   FastchatRoles fastchat_roles_;
   std::vector<std::string> special_texts_;  // worth a remark inside data
+  std::optional<SpecialParts> parts_;       // of the template "model"
 };
 
 }  // namespace fastsft

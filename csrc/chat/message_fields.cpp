@@ -28,6 +28,16 @@ bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
   return has_text && type == "text";
 }
 
+// A text of tables whose cells are JSON: no list, or an empty one.
+bool holds_nothing(const Value& value) {
+  if (!value.is_text()) return false;
+  std::string text;
+  for (const char c : value.text) {
+    if (kJsonSpace.find(c) == std::string_view::npos) text += c;
+  }
+  return text.empty() || text == "[]" || text == "null";
+}
+
 }  // namespace
 
 void read_text(JsonScanner& scanner, Value& value) {
@@ -104,22 +114,31 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
 bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
   if (key_ == "tool_calls" || key_ == "function_call") {
     JsonScanner ahead = scanner;
-    const bool is_call = ahead.read_value().is_true;
+    const Value value = ahead.read_value();
     const std::string_view json = scanner.read_raw();
-    if (!is_call) return true;
+    extras.calls.clear();  // of a field that comes twice the last one counts
+    if (!value.is_true || holds_nothing(value)) return true;
     unused_.add("a message's " + key_);
-    extras.calls = key_ == "tool_calls"
-                       ? std::string(json)
-                       : concat("[{\"type\": \"function\", \"function\": ", json, "}]");
+    extras.calls = json;
+    if (key_ == "function_call") {
+      extras.calls = concat("[{\"type\": \"function\", \"function\": ", json, "}]");
+    }
     return true;
   }
   std::string* const text = key_ == "reasoning_content" ? &extras.reasoning
                             : key_ == "tool_call_id"    ? &extras.call_id
                             : key_ == "name"            ? &extras.name
                                                         : nullptr;
-  if (text == nullptr || scanner.peek() != ValueKind::kString) return false;
-  unused_.add("a message's " + key_);
+  if (text == nullptr) return false;
+  text->clear();
+  const ValueKind kind = scanner.peek();
+  if (kind != ValueKind::kString) {
+    scanner.skip();
+    if (kind != ValueKind::kNull) unused_.add(concat("a message's ", key_, " that is no text"));
+    return true;
+  }
   *text = scanner.read_raw();
+  unused_.add("a message's " + key_);
   return true;
 }
 

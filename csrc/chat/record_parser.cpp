@@ -29,12 +29,8 @@ std::string name_fields(const RecordSketch& record, bool is_first) {
   return names;
 }
 
-// What tools a conversation has: a list, or a text that is one; else nothing.
-std::string peek_tools(JsonScanner scanner) {
-  const ValueKind kind = scanner.peek();
-  if (kind != ValueKind::kArray && kind != ValueKind::kString) return "";
-  return std::string(scanner.read_raw());
-}
+// The value that comes next, as it is written; it is not consumed.
+std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
 }  // namespace
 
@@ -63,8 +59,11 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
       record.train = scanner.peek();
       scanner.skip();
     } else if (!reader_->read(key_, scanner, record)) {
-      if (key_ == "tools") tools = peek_tools(scanner);
-      unused_.skip("", key_, scanner);
+      const ValueKind kind = scanner.peek();
+      const bool is_list = kind == ValueKind::kArray || kind == ValueKind::kString;
+      const bool is_odd = key_ == "tools" && !is_list && kind != ValueKind::kNull;
+      if (key_ == "tools") tools = is_list ? peek_raw(scanner) : "";
+      unused_.skip("", is_odd ? "tools that are no list" : key_, scanner);
     }
   }
   reader_->finish(record);

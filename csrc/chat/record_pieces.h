@@ -26,8 +26,8 @@ void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t 
 
 // --train_turns each: for every reply that may be learned the record up to it; the last piece is
 // the whole record, so that what `builder` finds is found. Replies after so much text that no row
-// of `max_length` ids reaches them are in no piece, and records of more than 1,024 replies are left
-// out: the pieces of a record are in memory together.
+// of `max_length` ids reaches them are in no piece. Records of more than 1,024 other replies, or
+// with more than 64 MiB in all pieces, which are in memory together, are left out.
 void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, int64_t max_length,
                    Conversation& conversation, std::vector<Conversation>& result);
 

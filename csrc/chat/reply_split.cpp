@@ -7,9 +7,31 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kMostReplies = 1024;
+constexpr size_t kMostBytes = size_t{64} << 20;  // of all pieces of a record together
 
-// How many of the replies can be in a row: those after at most twice its tokens, each text alone. A
-// template may strip texts, and tokens of neighbours may join.
+// Without blocks of thoughts, which templates take out of earlier replies.
+std::string without_thoughts(std::string_view text) {
+  constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
+  std::string kept;
+  for (;;) {
+    const size_t begin = text.find(kBegin);
+    const size_t end = begin == text.npos ? text.npos : text.find(kEnd, begin);
+    kept += text.substr(0, end == text.npos ? text.npos : begin);
+    if (end == text.npos) return kept;
+    text.remove_prefix(end + kEnd.size());
+  }
+}
+
+size_t bytes_of(const Message& message) {
+  size_t bytes = sizeof(Message) + message.value.text.size();
+  if (const MessageExtras* extras = message.extras.get(); extras != nullptr) {
+    bytes += extras->calls.size() + extras->reasoning.size();
+  }
+  return bytes;
+}
+
+// How many of the replies can be in a row: those after at most four times its tokens, each text
+// alone. A template may strip texts, and tokens of neighbours may join.
 size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends, int64_t max_length,
                     const Conversation& conversation) {
   std::vector<Token> tokens;
@@ -18,21 +40,35 @@ size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends,
   for (size_t reply = 0; reply < ends.size(); ++reply) {
     for (; next < ends[reply]; ++next) {
       tokens.clear();
-      tokenizer.encode(conversation.messages[next].value.text, SpecialText::kFind, tokens);
+      tokenizer.encode(without_thoughts(conversation.messages[next].value.text), SpecialText::kFind,
+                       tokens);
       before += static_cast<int64_t>(tokens.size());
     }
-    if (before > 2 * max_length) return reply;
+    if (before > 4 * max_length) return reply;
   }
   return ends.size();
 }
 
-Conversation up_to(const Conversation& whole, size_t end, size_t reply, size_t count) {
+// Of the pieces that end with the first `count` replies.
+size_t bytes_of_pieces(const Conversation& conversation, const std::vector<size_t>& ends,
+                       size_t count) {
+  size_t total = 0, upto = notes_of(conversation).tools.size(), next = 0;
+  for (size_t reply = 0; reply < count; ++reply) {
+    for (; next <= ends[reply]; ++next) upto += bytes_of(conversation.messages[next]);
+    total += upto;
+  }
+  return total;
+}
+
+Conversation up_to(const Conversation& whole, const std::vector<size_t>& ends, size_t reply) {
+  const size_t end = ends[reply];
   Conversation part = without_messages(whole);
   if (!whole.id.empty()) part.id = concat(whole.id, "_", end);
   part.messages.assign(whole.messages.begin(), whole.messages.begin() + static_cast<long>(end) + 1);
-  own_notes(part).split = concat("reply ", reply + 1, " of ", count, ", in a row of its own");
-  own_notes(part).lost.clear();  // of the whole record, whose last piece says it
-  own_notes(part).is_later_reply = reply > 0;
+  RecordNotes& notes = own_notes(part);
+  notes.split = concat("reply ", reply + 1, " of ", ends.size(), ", in a row of its own");
+  if (reply > 0) notes.lost.clear();  // the first piece says it
+  notes.told = reply == 0 ? 0 : ends[reply - 1] + 1;
   return part;
 }
 
@@ -43,21 +79,23 @@ void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, i
   const std::vector<size_t> ends =
       conversation.is_left_out ? std::vector<size_t>() : builder.reply_ends(conversation);
   if (ends.size() < 2) return result.push_back(std::move(conversation));
-  if (ends.size() > kMostReplies) {
-    return leave_out(conversation,
-                     concat("each of its ", ends.size(),
-                            " replies would be a row of its own; expected at most ", kMostReplies),
-                     result);
-  }
   const size_t count = ends.size();
   const size_t within = count_within(tokenizer, ends, max_length, conversation);
   const size_t before_last = std::min(within, count - 1);
+  if (before_last > kMostReplies || bytes_of_pieces(conversation, ends, before_last) > kMostBytes) {
+    return leave_out(
+        conversation,
+        concat("each of its ", count, " replies would be a row of its own; expected at ", "most ",
+               kMostReplies, ", and 64 MiB in all rows"),
+        result);
+  }
   for (size_t reply = 0; reply < before_last; ++reply) {
-    result.push_back(up_to(conversation, ends[reply], reply, count));
+    result.push_back(up_to(conversation, ends, reply));
   }
   RecordNotes& notes = own_notes(conversation);
   notes.split = concat("reply ", count, " of ", count, ", in a row of its own");
-  notes.is_later_reply = true;
+  notes.told = before_last == 0 ? 0 : ends[before_last - 1] + 1;
+  if (before_last > 0) notes.lost.clear();
   if (before_last + 1 < count) {
     notes.lost = concat("replies ", before_last + 1, " to ", count - 1,
                         " come after too much text for a row of ", max_length, " tokens");

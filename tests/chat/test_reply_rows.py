@@ -146,7 +146,7 @@ def test_faults_are_found_and_the_sound_replies_kept(qwen3: Path) -> None:
 @pytest.mark.parametrize("length", [24, 40, 60])
 def test_replies_beyond_the_row_are_cut_and_told(qwen3: Path, length: int) -> None:
     """As a row of all turns would be cut; they are no records without a label (--max_dropped)."""
-    messages = human_gpt(*(f"word {i}" for i in range(40)))
+    messages = human_gpt(*(f"word {i}" for i in range(200)))
     whole = rows(label([{"conversations": messages}], labeller(qwen3)[0]))
     using, _ = labeller(qwen3, length)
     seen = label([{"conversations": messages}], using)
@@ -162,6 +162,27 @@ def test_replies_beyond_the_row_are_cut_and_told(qwen3: Path, length: int) -> No
     assert report.entries["split_lost"].count == 1 and "too much text" in report.entries["split_lost"].reason
 
 
+def test_thoughts_do_not_count_where_the_template_leaves_them_out(qwen3: Path) -> None:
+    """Records of long thoughts and short answers: every reply that fits has its row."""
+    thought = "<think>\n" + "so and so " * 40 + "\n</think>\n\nYes."
+    messages = human_gpt(*(text for i in range(12) for text in (f"q {i}", thought)))
+    seen = label([{"conversations": messages}], labeller(qwen3, 400)[0])
+    assert len(seen.dataset) == 12 and "split_lost" not in seen.report.entries
+
+
+def test_a_fault_is_counted_once(qwen3: Path) -> None:
+    messages = human_gpt("a", "b", "", "c", "d", "e", "f", "g", "h", "i")
+    seen = label([{"conversations": messages}], labeller(qwen3)[0])
+    assert len(seen.dataset) == 4 and seen.report.entries["empty_user"].count == 1 == seen.report.num_salvaged
+
+
+def test_a_long_record_is_rendered_in_time(qwen3: Path) -> None:
+    """Each row costs a few renderings of itself, not of all rows before it."""
+    messages = human_gpt(*("ab"[i % 2] for i in range(320)))
+    seen = label([{"conversations": messages}], labeller(qwen3, 16384)[0])
+    assert len(seen.dataset) == 160 and seen.report.num_excluded == 0
+
+
 def test_a_record_of_very_many_replies_is_left_out(qwen3: Path) -> None:
     """Its rows would be in memory together."""
     seen = label([{"conversations": human_gpt(*(["a"] * 2050))}], labeller(qwen3)[0])
@@ -171,10 +192,18 @@ def test_a_record_of_very_many_replies_is_left_out(qwen3: Path) -> None:
 
 def test_split_first_and_then_each(qwen3: Path) -> None:
     messages = human_gpt(*(f"word {i}" for i in range(12)))
-    using, _ = labeller(qwen3, 60, overlong="split")
+    using, tokenizer = labeller(qwen3, 60, overlong="split")
     seen = label([{"id": "r", "conversations": messages}], using)
-    assert seen.report.num_without_labels == 0 and len(seen.dataset) > 3
-    assert len({tuple(ids) for ids, _ in rows(seen)}) == len(seen.dataset)
+    split, _ = labeller(qwen3, 60, template="chatml", overlong="split")
+    pieces = label([{"conversations": messages}], split)
+    texts = [native_of(tokenizer).decode(ids) for ids, _ in rows(pieces)]
+    expected = []
+    for text in texts:
+        count = text.count("<|im_start|>")
+        begin = int(text.split("word ")[1].split("<")[0])
+        piece = [{"conversations": messages[begin : begin + count]}]
+        expected += rows(label(piece, labeller(qwen3, 60)[0]))
+    assert rows(seen) == expected and len(texts) > 1
 
 
 def test_lazy_preprocess_has_no_effect(

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 from data_formats import labelled, write_records
 from family_models import TEMPLATES, write_family
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.format_lines import calls_note
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
@@ -43,7 +44,7 @@ class Labelled:
     """Records as a file of them is labelled."""
 
     def __init__(
-        self, records: list[Any], folder: Path, model: Path, source: str | None = None, **settings: Any
+        self, records: list[Any] | str, folder: Path, model: Path, source: str | None = None, **settings: Any
     ) -> None:
         tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
         if source is not None:
@@ -52,7 +53,10 @@ class Labelled:
         assert self.native is not None
         chosen = LabelSettings(**{"mask_policy": "spans", **settings})
         using = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
-        seen = labelled(write_records(folder / "d.json", records), using)
+        path = write_records(folder / "d.json", records) if isinstance(records, list) else folder / "d.json"
+        if isinstance(records, str):
+            path.write_text(records)
+        seen = labelled(path, using)
         self.labelling, self.dataset, self.report = describe(using), seen.dataset, seen.report
 
     def rows(self) -> list[tuple[list[int], list[tuple[int, int]]]]:
@@ -249,12 +253,11 @@ def test_special_tokens_in_calls(models: dict[str, Path], where: str, text: str,
         record["tools"][0]["function"]["description"] = "MARK"
     else:
         record["messages"][1]["tool_calls"][0]["id"] = "MARK"
-    (tmp_path / "d.json").write_text("[]")
-    source = json.dumps([record, RECORDS[2]]).replace(
-        "MARK", text if where != "nested" else text.replace("\\", "\\\\")
+    written = json.dumps([record, RECORDS[2]]).replace(
+        "MARK", text.replace("\\", "\\" * (1 + (where == "nested")))
     )
-    records = json.loads(source)
-    seen = Labelled(records, tmp_path, models["qwen2.5"])
+    assert ("u007c" in written) == ("u007c" in text)
+    seen = Labelled(written, tmp_path, models["qwen2.5"])
     assert seen.report.num_excluded == 1 and seen.report.entries["embedded_special"].count == 1
 
 
@@ -278,6 +281,112 @@ def test_what_is_no_call(
         record |= change
     seen = Labelled([record, RECORDS[2]], tmp_path, models["qwen2.5"])
     assert seen.report.num_excluded == 1 and reason in seen.reason("template_refuses")
+
+
+TOGETHER = PLAIN.replace(
+    "{{ m.content }}", "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}"
+)
+
+
+def test_a_special_token_of_two_fields(models: dict[str, Path], tmp_path: Path) -> None:
+    """A template may write them next to each other."""
+    joined = [user("?"), says("x<|im_", tool_calls=[call("end|>", {})])]
+    seen = Labelled([{"messages": joined}, RECORDS[0]], tmp_path, models["qwen2.5"], source=TOGETHER + PROMPT)
+    assert seen.report.num_excluded == 1 and seen.report.entries["embedded_special"].first == ["record 0"]
+
+
+@pytest.mark.parametrize("where", ["id", "tool_call_id", "tool"])
+def test_lone_surrogates_in_fields(models: dict[str, Path], where: str, tmp_path: Path) -> None:
+    """Also in those that the template does not write, which spoil nothing."""
+    record = copy.deepcopy(RECORDS[0])
+    if where == "id":
+        record["messages"][1]["tool_calls"][0]["id"] = "\ud800"
+    elif where == "tool_call_id":
+        record["messages"][2]["tool_call_id"] = "\ud800"
+    else:
+        record["tools"][0]["function"]["description"] = "\ud800"
+    seen = Labelled(json.dumps([record, RECORDS[2]]), tmp_path, models["qwen2.5"])
+    assert seen.report.num_excluded == (where == "tool")
+
+
+def test_numbers_that_python_does_not_read(models: dict[str, Path], tmp_path: Path) -> None:
+    """Each record for itself: the run goes on after many of them."""
+    spoiled = json.dumps(RECORDS[0]).replace("[1, 2]", "1" * 5000)
+    written = f"[{', '.join([spoiled] * 6)}, {json.dumps(RECORDS[2])}]"
+    seen = Labelled(written, tmp_path, models["qwen2.5"])
+    assert seen.report.num_excluded == 6 and len(seen.learned()) == 1
+    assert "cannot be read" in seen.reason("template_refuses")
+
+
+@pytest.mark.parametrize("tools", ["", " ", "null", "[]", None, []])
+def test_no_tools(models: dict[str, Path], tools: Any, tmp_path: Path) -> None:
+    plain = {"messages": RECORDS[2]["messages"]}
+    seen = Labelled([{**plain, "tools": tools}], tmp_path, models["qwen2.5"])
+    assert seen.rows() == Labelled([plain], tmp_path, models["qwen2.5"]).rows()
+
+
+@pytest.mark.parametrize("calls", ["", "[]", " null ", None, []])
+def test_no_calls(models: dict[str, Path], calls: Any, tmp_path: Path) -> None:
+    """An empty reply is none, whatever stands for no call."""
+    messages = [user("?"), says("", tool_calls=calls), user("Hi"), says("Ho", tool_calls=calls)]
+    seen = Labelled([{"messages": messages}], tmp_path, models["qwen2.5"])
+    assert seen.learned() == ["Ho<|im_end|>"] and seen.report.entries["empty_middle_reply"].count == 1
+
+
+def test_a_call_without_a_content(models: dict[str, Path], tmp_path: Path) -> None:
+    record = copy.deepcopy(RECORDS[0])
+    del record["messages"][1]["content"]
+    seen = Labelled([record], tmp_path, models["qwen2.5"])
+    assert seen.rows() == judged("qwen2.5", models["qwen2.5"])[:1]
+
+
+def test_fields_that_are_not_taken_are_named(models: dict[str, Path], tmp_path: Path) -> None:
+    messages = [user("Hi"), says("Ho", reasoning_content=["x"]), gives("1", tool_call_id=5), says("He")]
+    seen = Labelled([{"messages": messages, "tools": {"name": "f"}}], tmp_path, models["qwen3"])
+    assert seen.report.formats[0].unused == [
+        "a message's reasoning_content that is no text",
+        "a message's tool_call_id that is no text",
+        "tools that are no list",
+    ]
+
+
+def test_a_template_that_writes_objects_as_python_does(models: dict[str, Path], tmp_path: Path) -> None:
+    """Objects would be 'x': None; the text of the file is what such templates are written for."""
+    seen = Labelled(RECORDS[:1], tmp_path, models["qwen2.5"], source=AS_TEXT.replace(" + ", " ~ ") + PROMPT)
+    arguments = seen.learned()[0].removeprefix("weather:").removesuffix("<|im_end|>")
+    assert json.loads(arguments) == CITY
+
+
+def test_calls_outside_of_generation_blocks(models: dict[str, Path], tmp_path: Path) -> None:
+    """Nobody knows what of them is learned: such records are left out, the others trained."""
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}<|im_end|>\n"
+        "{% elif m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
+        "\n{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    )
+    seen = Labelled([RECORDS[0], RECORDS[2]], tmp_path, models["qwen2.5"], source=source)
+    assert seen.report.num_excluded == 1 and "1 generation blocks for 2 replies" in seen.reason(
+        "template_refuses"
+    )
+    assert seen.learned() == ["Ho<|im_end|>"]
+
+
+def test_a_probe_that_fails_is_told(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And takes no other one with it: replies are rewritten as the template does it."""
+    own = (TEMPLATES / "qwen3.jinja").read_text()
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    slow = "{% if tools %}" + endless + "{% endif %}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastsft.data.chat.template.SECONDS", 0.5)
+        patch.setattr(ModelTemplate.__init__, "__kwdefaults__", {"seconds": 0.5, "day": None})
+        seen = Labelled(RECORDS[1:2], tmp_path, models["qwen3"], source=slow + own)
+    assert len(seen.learned()) == 3
+    assert (
+        "chat template: no probe of tools: the chat template takes more than 0.5 s" in capsys.readouterr().out
+    )
 
 
 def test_arguments_that_are_no_json_stay_text(models: dict[str, Path], tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def _day_of_begin(args: TrainingArguments) -> str:
 
 
 def _records(args: TrainingArguments) -> Iterator[Path]:
-    """Where it may stand, the newest first."""
+    """Files that may name it, the newest first."""
     named, folder = args.resume_from_checkpoint, Path(args.output_dir or ".")
     if isinstance(named, str):
         yield Path(named) / STATE_NAME

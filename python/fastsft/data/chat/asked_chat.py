@@ -6,11 +6,13 @@ Imports nothing but the standard library: it is part of the rendering process.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastsft.data.chat.sandbox import Refused
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Message = tuple[str, str, bool, str]  # role, text, whether it is learned, more fields as JSON or ""
 
 
@@ -45,7 +47,7 @@ class Chat(NamedTuple):
         if not self.more:
             return ""
         fields = [{**message, "role": "", "content": ""} for message in self.messages]
-        return "\n".join(_texts([fields, self.tools]))
+        return _SURROGATE.sub("\ufffd", "\n".join(_texts([fields, self.tools])))
 
 
 def asked_chat(
@@ -58,13 +60,13 @@ def asked_chat(
     """
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     for role, text, _, more in messages:
-        fields = json.loads(more) if more else {}
+        fields = _read(more) if more else {}
         if "tool_calls" in fields:
             fields["tool_calls"] = [
                 _call(call, calls_as_text) for call in _list(fields["tool_calls"], "tool_calls")
             ]
         chat.append({"role": role, "content": text, **fields})
-    given = (_list(json.loads(tools), "tools") or None) if tools else None
+    given = _tools(tools) if tools else None
     more_json = [more for *_, more in messages if more] + ([tools] if given else [])
     return Chat(chat, given, tuple(more_json))
 
@@ -84,6 +86,21 @@ def field_probes(nonce: str) -> dict[str, list[Chat]]:
         result = {"role": "tool", "content": "1", "name": "f", "tool_call_id": "abcdefghi"}
         chats["tool_calls"].append(Chat([user, calling, result, reply]))
     return chats
+
+
+def _read(text: str) -> Any:
+    """The value of a JSON text that the core has read. Refused for what Python's reader does not take."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a text that is too deep
+        raise Refused(f"calls of tools cannot be read: {str(error)[:200]}") from None
+
+
+def _tools(text: str) -> list[Any] | None:
+    """The tools; None for an empty list, and for a blank text, as tables have them."""
+    value = _read(text)
+    is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
+    return None if is_none else (_list(value, "tools") or None)
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -16,6 +16,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
@@ -26,15 +27,18 @@ from fastsft.data.chat.pieces import Piece, Span, cut_pieces, difference, place_
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
+_MOST_SKELETONS = 1 << 22  # characters
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Skeleton(NamedTuple):
     """The text that a template writes around contents that it does not look at."""
 
+    chat: Chat
     text: str
+    blocks: list[Span]
     pieces: list[Piece]
-    spans: dict[int, Span]  # reply number -> what is learned with it
+    spans: dict[int, Span]  # reply number -> what is learned with it, of those that were asked for
     faults: dict[int, str]  # reply number -> why it has no span
 
 
@@ -54,6 +58,7 @@ class Program:
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._stop = stop
         self._skeletons: dict[tuple[str, ...], Skeleton] = {}
+        self._skeleton_size = 0  # characters of all of them
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
@@ -99,19 +104,15 @@ class Program:
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
         chat = asked_chat(system, messages, tools)
-        try:
-            text = self.text(chat)
-        except Refused:
-            if not chat.calls:
-                raise
-            chat = asked_chat(system, messages, tools, calls_as_text=True)  # as some templates want them
-            text = self.text(chat)
+        if chat.calls and self._wants_text:
+            chat = asked_chat(system, messages, tools, calls_as_text=True)
+        text = self.text(chat)
         full, blocks = self._split_blocks(text)
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
         offset = len(chat.messages) - len(messages)
         learned = [i for i in replies if messages[i - offset][2]]
         changed: list[int] = []
-        placed = None if chat.has_more else self._place(chat, full)
+        placed = None if chat.has_more else self._place(chat, full, learned)
         if placed is None:
             spans = self._content_spans(chat, full, blocks, replies, learned)
             pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
@@ -134,8 +135,16 @@ class Program:
             "rewritten": changed[0] if changed else -1,
         }
 
-    def _place(self, chat: Chat, full: str) -> tuple[Skeleton, list[str]] | None:
-        skeleton = self._skeleton(tuple(message["role"] for message in chat.messages))
+    @cached_property
+    def _wants_text(self) -> bool:
+        """True if arguments of calls must be texts: objects are refused, or written as Python writes them."""
+        as_object, as_text = field_probes(self._nonce)["tool_calls"]
+        with contextlib.suppress(Refused, Fatal):
+            return "{'x': 1}" in self.text(as_object)
+        return self._writes([as_text])
+
+    def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
+        skeleton = self._skeleton(tuple(message["role"] for message in chat.messages), learned)
         contents = place_contents(skeleton.pieces, [message["content"] for message in chat.messages], full)
         return None if contents is None else (skeleton, contents)
 
@@ -148,22 +157,22 @@ class Program:
             raise Fatal("the chat template does not write the last reply")
         return text[marks[-1].end() :]
 
-    def traits(self) -> dict[str, Any]:
+    def trait(self, name: str) -> bool:
         """rewrites: a first reply is not in the text of two turns as in that of one. marks_replies: the
-        template itself says where a reply begins, by a prompt or by generation blocks. fields: what it writes
-        next to contents, of tools, tool_calls and reasoning_content."""
-        skeleton = self._skeleton(("user", "assistant", "user", "assistant"))
-        asked = self._marked(("user",))
-        return {
-            "rewrites": not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults,
-            "marks_replies": self.has_blocks or self.text(asked) != self.text(asked, prompt=True),
-            "fields": [name for name, probes in field_probes(self._nonce).items() if self._writes(probes)],
-        }
+        template itself says where a reply begins, by a prompt or by generation blocks. Else whether it writes
+        the field `name`: tools, tool_calls or reasoning_content."""
+        if name == "rewrites":
+            skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
+            return not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults
+        if name == "marks_replies":
+            asked = self._marked(("user",))
+            return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
+        return self._writes(field_probes(self._nonce)[name])
 
     def _writes(self, probes: Sequence[Chat]) -> bool:
         """True if the nonce of one of the probes is in its text."""
         for probe in probes:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(Refused, Fatal):
                 if self._nonce in self.text(probe):
                     return True
         return False
@@ -188,10 +197,20 @@ class Program:
             plain += inside + behind
         return plain, spans
 
-    def _skeleton(self, roles: tuple[str, ...]) -> Skeleton:
+    def _skeleton(self, roles: tuple[str, ...], wanted: list[int]) -> Skeleton:
+        """That of `roles`, with the spans of the replies `wanted`, or why they have none."""
         known = self._skeletons.get(roles)
         if known is None:
+            if self._skeleton_size > _MOST_SKELETONS:
+                self._skeletons, self._skeleton_size = {}, 0
             known = self._skeletons[roles] = self._make_skeleton(roles)
+            self._skeleton_size += len(known.text)
+        missing = [i for i in wanted if i not in known.spans and i not in known.faults]
+        if missing:
+            replies = [i for i, role in enumerate(roles) if role == "assistant"]
+            spans, faults = self._spans(known.chat, known.text, known.blocks, replies, missing)
+            known.spans.update(spans)
+            known.faults.update(faults)
         return known
 
     def _make_skeleton(self, roles: tuple[str, ...]) -> Skeleton:
@@ -203,9 +222,7 @@ class Program:
             pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
             at = mark.end()
         pieces.append(Piece(text[at:], -1, at))
-        replies = [i for i, role in enumerate(roles) if role == "assistant"]
-        spans, faults = self._spans(chat, text, blocks, replies, replies)
-        return Skeleton(text, pieces, spans, faults)
+        return Skeleton(chat, text, blocks, pieces, {}, {})
 
     def _content_spans(
         self,
@@ -216,6 +233,8 @@ class Program:
         learned: list[int],
     ) -> list[Span]:
         spans, faults = self._spans(chat, full, blocks, replies, learned)
+        if faults and chat.has_more and self.has_blocks:  # calls may be outside of its blocks
+            raise Refused(next(iter(faults.values())))
         if faults:
             raise Fatal(next(iter(faults.values())))
         return [spans[i] for i in learned]
@@ -265,8 +284,8 @@ def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[
     try:
         if request == "ending":
             return {"ending": program.ending()}
-        if request == "traits":
-            return program.traits()
+        if isinstance(request, str):
+            return {"trait": program.trait(request)}
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}
@@ -274,6 +293,8 @@ def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[
         return {"fatal": str(error)}
     except TimeLimit:
         return {"failure": f"the chat template takes more than {seconds:g} s"}
+    except (MemoryError, RecursionError) as error:
+        return {"failure": f"the conversation cannot be rendered: {type(error).__name__}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -41,7 +41,7 @@ class ModelTemplate:
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
     native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
     told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering. ValueError
-    for a template that does not compile, does what the sandbox forbids, or ends replies with no special token.
+    for a template that does not compile, does what the sandbox forbids, or ends replies with no special one.
     """
 
     def __init__(
@@ -106,27 +106,29 @@ class ModelTemplate:
                 raise denied("rendering the chat template", error) from error
             return [self._checked(answer) for share in answers for answer in share]
 
-    @property
+    @cached_property
     def rewrites(self) -> bool:
         """True if it writes a reply otherwise once more messages follow, as Qwen3's does."""
-        return bool(self._traits.get("rewrites"))
-
-    @property
-    def marks_replies(self) -> bool:
-        """True if it says where replies begin: what it writes before a reply's text is generated, too."""
-        return bool(self._traits.get("marks_replies"))
-
-    @property
-    def fields(self) -> list[str]:
-        """Those of "tools", "tool_calls" and "reasoning_content" that it writes."""
-        return list(self._traits.get("fields", ()))
+        return self._trait("rewrites")
 
     @cached_property
-    def _traits(self) -> dict[str, Any]:
-        """None where the template fails: rendering the first conversation says why."""
+    def marks_replies(self) -> bool:
+        """True if it says where replies begin: what it writes before a reply's text is generated, too."""
+        return self._trait("marks_replies")
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """Those of "tools", "tool_calls" and "reasoning_content" that it writes."""
+        return [name for name in ("tools", "tool_calls", "reasoning_content") if self._trait(name)]
+
+    def _trait(self, name: str) -> bool:
+        """Found by rendering; False with a line where that fails."""
         if not self._workers:
             self._workers.append(_Worker(self._settings, self._seconds))
-        return self._workers[0].ask_all(["traits"])[0]
+        (answer,) = self._workers[0].ask_all([name])
+        if "trait" not in answer:
+            tell(f"chat template: no probe of {name}: {answer.get('fatal') or answer['failure']}")
+        return bool(answer.get("trait"))
 
     def close(self) -> None:
         """End the rendering processes; a later call starts new ones."""

@@ -1,0 +1,45 @@
+#include "chat/special_parts.h"
+
+#include <algorithm>
+
+#include "tokenizer/special_tokens.h"
+
+namespace fastsft {
+namespace {
+
+bool ends_with_beginning(std::string_view text, std::string_view special) {
+  for (size_t size = std::min(text.size(), special.size() - 1); size > 0; --size) {
+    if (text.ends_with(special.substr(0, size))) return true;
+  }
+  return false;
+}
+
+bool begins_with_end(std::string_view text, std::string_view special) {
+  for (size_t size = std::min(text.size(), special.size() - 1); size > 0; --size) {
+    if (text.starts_with(special.substr(special.size() - size))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+SpecialParts::SpecialParts(const Tokenizer& tokenizer) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    std::string text = tokenizer.token_text(id);
+    if (text.size() > 1) specials_.push_back(std::move(text));
+  }
+}
+
+bool SpecialParts::can_join(const std::vector<std::string_view>& texts) const {
+  std::vector<std::string_view> cut;  // a template may strip them
+  for (const std::string_view text : texts) cut.push_back(strip_right(strip_left(text)));
+  const auto any = [&](const auto& test, const std::string& special) {
+    return std::ranges::any_of(cut, [&](std::string_view text) { return test(text, special); });
+  };
+  return std::ranges::any_of(specials_, [&](const std::string& special) {
+    return any(ends_with_beginning, special) && any(begins_with_end, special);
+  });
+}
+
+}  // namespace fastsft
