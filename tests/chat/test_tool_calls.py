@@ -283,6 +283,21 @@ def test_what_is_no_call(
     assert seen.report.num_excluded == 1 and reason in seen.reason("template_refuses")
 
 
+WHERE_NULL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is none %}"
+    "{% for c in m.tool_calls %}{{ c.function.name + ':' + c.function.arguments }}{% endfor %}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+
+
+def test_a_template_that_asks_for_a_content_of_null(models: dict[str, Path], tmp_path: Path) -> None:
+    """As DeepSeek's first ones: the content of a call alone is null, whatever the file has."""
+    for records in (RECORDS[:1], as_openai(RECORDS[:1])):
+        seen = Labelled(records, tmp_path, models["qwen2.5"], source=WHERE_NULL + PROMPT)
+        first, second = seen.learned()
+        assert first.startswith("weather:{") and second == "It is sunny.<|im_end|>"
+
+
 TOGETHER = PLAIN.replace(
     "{{ m.content }}", "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}"
 )

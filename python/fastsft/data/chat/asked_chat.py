@@ -16,6 +16,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 Message = tuple[str, str, bool, str]  # role, text, whether it is learned, more fields as JSON or ""
 
 
+class CallForm(NamedTuple):
+    """The form in which a template takes calls.
+
+    as_text: arguments are JSON texts, not objects. null_content: the content of a call alone is null.
+    """
+
+    as_text: bool = False
+    null_content: bool = False
+
+
+_USER, _REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+_RESULT = {"role": "tool", "content": "1", "name": "f"}
+CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_text in (False, True))
+
+
 class Chat(NamedTuple):
     """A template's input. more: JSON texts of all in it but roles and contents."""
 
@@ -29,14 +44,9 @@ class Chat(NamedTuple):
         return bool(self.more)
 
     @property
-    def calls(self) -> bool:
-        """True if a message calls a tool."""
-        return any("tool_calls" in message for message in self.messages)
-
-    @property
     def size(self) -> int:
         """Characters of all that a template may write."""
-        return sum(len(message["content"]) for message in self.messages) + sum(map(len, self.more))
+        return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
 
     def first(self, count: int) -> Chat:
         """The first messages."""
@@ -51,41 +61,45 @@ class Chat(NamedTuple):
 
 
 def asked_chat(
-    system: str | None, messages: list[Message], tools: str = "", *, calls_as_text: bool = False
+    system: str | None, messages: list[Message], tools: str = "", form: CallForm | None = None
 ) -> Chat:
     """The conversation with its fields read.
 
-    Arguments of calls are objects, as transformers' documentation has them and vLLM makes them of the texts
-    that OpenAI's files hold; calls_as_text: texts. Refused for fields of another form.
+    form: of calls; by default arguments are objects, as transformers' documentation has them and vLLM makes
+    them of the texts that OpenAI's files hold. Refused for fields of another form.
     """
+    as_text, null_content = form or CallForm()
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     for role, text, _, more in messages:
         fields = _read(more) if more else {}
         if "tool_calls" in fields:
-            fields["tool_calls"] = [
-                _call(call, calls_as_text) for call in _list(fields["tool_calls"], "tool_calls")
-            ]
+            calls = _list(fields["tool_calls"], "tool_calls")
+            fields["tool_calls"] = [_call(call, as_text) for call in calls]
+            fields["content"] = None if null_content and not text else text
         chat.append({"role": role, "content": text, **fields})
     given = _tools(tools) if tools else None
     more_json = [more for *_, more in messages if more] + ([tools] if given else [])
     return Chat(chat, given, tuple(more_json))
 
 
-def field_probes(nonce: str) -> dict[str, list[Chat]]:
-    """Of each field chats that hold `nonce` in it alone; a template that knows the field writes it in one."""
-    user, reply = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+def tools_probe(nonce: str) -> Chat:
+    """A chat with `nonce` as the name of a tool."""
     function = {"name": nonce, "description": "x", "parameters": {"type": "object", "properties": {}}}
-    chats: dict[str, list[Chat]] = {
-        "tools": [Chat([user, reply], [{"type": "function", "function": function}])],
-        "reasoning_content": [Chat([user, {**reply, "reasoning_content": nonce}])],
-        "tool_calls": [],
-    }
-    for arguments in ({"x": 1}, '{"x": 1}'):
-        call = {"id": "abcdefghi", "type": "function", "function": {"name": nonce, "arguments": arguments}}
-        calling = {"role": "assistant", "content": "", "tool_calls": [call]}
-        result = {"role": "tool", "content": "1", "name": "f", "tool_call_id": "abcdefghi"}
-        chats["tool_calls"].append(Chat([user, calling, result, reply]))
-    return chats
+    return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
+
+
+def reasoning_probe(nonce: str) -> Chat:
+    """A chat with `nonce` as the thoughts of its reply."""
+    return Chat([_USER, {**_REPLY, "reasoning_content": nonce}])
+
+
+def call_probe(nonce: str, form: CallForm) -> Chat:
+    """A chat in which a tool of the name `nonce` is called, with the arguments {"x": 1}."""
+    function = {"name": nonce, "arguments": '{"x": 1}' if form.as_text else {"x": 1}}
+    call = {"id": "abcdefghi", "type": "function", "function": function}
+    content = None if form.null_content else ""
+    calling = {"role": "assistant", "content": content, "tool_calls": [call]}
+    return Chat([_USER, calling, {**_RESULT, "tool_call_id": call["id"]}, _REPLY])
 
 
 def _read(text: str) -> Any:

@@ -15,14 +15,22 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
-from fastsft.data.chat.asked_chat import Chat, Message, asked_chat, field_probes
+from fastsft.data.chat.asked_chat import (
+    CALL_FORMS,
+    CallForm,
+    Chat,
+    Message,
+    asked_chat,
+    call_probe,
+    reasoning_probe,
+    tools_probe,
+)
 from fastsft.data.chat.pieces import Piece, Span, cut_pieces, difference, place_contents
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
@@ -103,9 +111,8 @@ class Program:
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
-        chat = asked_chat(system, messages, tools)
-        if chat.calls and self._wants_text:
-            chat = asked_chat(system, messages, tools, calls_as_text=True)
+        form = self._call_form if any(more for *_, more in messages) else None
+        chat = asked_chat(system, messages, tools, form)
         text = self.text(chat)
         full, blocks = self._split_blocks(text)
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
@@ -119,7 +126,7 @@ class Program:
             changed = [
                 i - offset
                 for i, (begin, end) in zip(learned, spans, strict=True)
-                if chat.messages[i]["content"].strip() not in full[begin:end]
+                if (chat.messages[i]["content"] or "").strip() not in full[begin:end]
             ]
         else:
             skeleton, contents = placed
@@ -136,12 +143,14 @@ class Program:
         }
 
     @cached_property
-    def _wants_text(self) -> bool:
-        """True if arguments of calls must be texts: objects are refused, or written as Python writes them."""
-        as_object, as_text = field_probes(self._nonce)["tool_calls"]
-        with contextlib.suppress(Refused, Fatal):
-            return "{'x': 1}" in self.text(as_object)
-        return self._writes([as_text])
+    def _call_form(self) -> CallForm | None:
+        """The first form of calls that the template writes as JSON; None: it writes none."""
+        for form in CALL_FORMS:
+            with contextlib.suppress(Refused, Fatal):
+                text = self.text(call_probe(self._nonce, form))
+                if self._nonce in text and "{'x': 1}" not in text:  # as Python writes an object
+                    return form
+        return None
 
     def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
         skeleton = self._skeleton(tuple(message["role"] for message in chat.messages), learned)
@@ -167,14 +176,14 @@ class Program:
         if name == "marks_replies":
             asked = self._marked(("user",))
             return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
-        return self._writes(field_probes(self._nonce)[name])
+        if name == "tool_calls":
+            return self._call_form is not None
+        return self._writes(tools_probe(self._nonce) if name == "tools" else reasoning_probe(self._nonce))
 
-    def _writes(self, probes: Sequence[Chat]) -> bool:
-        """True if the nonce of one of the probes is in its text."""
-        for probe in probes:
-            with contextlib.suppress(Refused, Fatal):
-                if self._nonce in self.text(probe):
-                    return True
+    def _writes(self, probe: Chat) -> bool:
+        """True if the nonce of a probe is in its text."""
+        with contextlib.suppress(Refused, Fatal):
+            return self._nonce in self.text(probe)
         return False
 
     def _marked(self, roles: tuple[str, ...]) -> Chat:
