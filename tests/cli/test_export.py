@@ -67,6 +67,13 @@ def test_what_depends_on_more_than_the_role_is_refused(model: Path) -> None:
         ollama_template(tokenizer)
 
 
+def test_a_template_that_rewrites_replies_is_refused(tmp_path: Path) -> None:
+    """As Qwen3's, which takes thoughts out of earlier replies."""
+    tokenizer = Tokenizer.from_pretrained(write_family(tmp_path / "qwen3", "qwen3"))
+    with pytest.raises(ValueError, match=r"for Ollama: it writes earlier replies otherwise than the last"):
+        ollama_template(tokenizer)
+
+
 def test_an_adapter_is_merged_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", "ollama", str(tmp_path)]) == 1
     assert "fastsft merge" not in capsys.readouterr().err

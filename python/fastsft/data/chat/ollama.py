@@ -74,6 +74,8 @@ def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
     template = ModelTemplate(source, tokenizer, tokenizer.native)
     bos = getattr(tokenizer, "bos_token", None) or ""
     try:
+        if template.rewrites:
+            raise _refused(name, "it writes earlier replies otherwise than the last")
         texts = _turn_texts(template, bos, name)
         _check(texts, template, bos, name)
         trims = _rendered(template, bos, None, ("  a  ", "b")) != texts.prompt(None, ["  a  "]) + _end(
