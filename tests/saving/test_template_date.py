@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from family_models import TEMPLATES, write_family
-from fastsft.train import train
+from fastsft.tokenizer import Tokenizer
+from fastsft.train import DataArguments, make_supervised_data_module, train
 from golden_text import human_gpt
 
 BEGIN, LATER = "2026-02-27", "2026-03-02"
@@ -69,12 +70,28 @@ def test_a_day_that_is_named(flags: dict[str, Any], monkeypatch: pytest.MonkeyPa
     on(monkeypatch, LATER)
     train({**flags, "max_steps": 2, "template_date": "2024-07-26"})
     assert date_in(flags) == "2024-07-26"
-    with pytest.raises(ValueError, match="was trained on other data"):
+    told = r"with --template_date 2024-07-26, now it is 2026-02-27; resume with --template_date 2024-07-26"
+    with pytest.raises(ValueError, match=told):
         train({**flags, "max_steps": 4, "template_date": BEGIN})
     train({**flags, "max_steps": 4})
     assert date_in(flags) == "2024-07-26"
     with pytest.raises(ValueError, match="--template_date: expected a day such as 2026-11-26, got '26 Jul'"):
         train({**flags, "template_date": "26 Jul"})
+
+
+def test_records_that_are_labelled_again_keep_the_day(
+    flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a lazy data set that a script edits after midnight."""
+    on(monkeypatch, BEGIN)
+    tokenizer = Tokenizer.from_pretrained(flags["model_name_or_path"], model_max_length=256)
+    given = DataArguments(flags["data_path"], lazy_preprocess=True, mask_policy="spans", data_cache="none")
+    made = make_supervised_data_module(tokenizer, given)["train_dataset"]
+    first = made[0]["input_ids"].tolist()
+    on(monkeypatch, LATER)
+    made.raw_data = list(made.raw_data)
+    made.cached_data_dict = {}
+    assert made[0]["input_ids"].tolist() == first
 
 
 @pytest.mark.parametrize("spoiled", ["{", "[]", '{"template_date": 3}', '{"template_date": "soon"}'])

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
-# `tokenizer` and `labelling` before `data_hash`, which changes with them and says less.
+# `tokenizer`, `labelling` and the date before `data_hash`, which changes with them and says less.
 _FATAL = (
     "adapters", "unit_hashes", "optimizer", "seed", "data_seed", "model_max_length", "tokenizer", "labelling",
-    "num_conversations", "data_hash", "dataloader_drop_last", "train_sampling_strategy",
+    "num_conversations", DATE, "data_hash", "dataloader_drop_last", "train_sampling_strategy",
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
-_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", "data_hash")
+_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
 _WARN = (
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
     "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
@@ -156,8 +156,8 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
     for name in _FATAL:
-        unknown = name in _IF_KNOWN and (saved.get(name) is None or current[name] is None)
-        if saved.get(name) != current[name] and not unknown:
+        unknown = name in _IF_KNOWN and (saved.get(name) is None or current.get(name) is None)
+        if saved.get(name) != current.get(name) and not unknown:
             raise ValueError(
                 f"{directory} {difference(name, saved.get(name), current[name])}, or start from step 0 with "
                 "another --output_dir or --no_resume True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -49,10 +50,12 @@ def label_conversation_file(
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     labelling = {**describe(labeller, settings.why), "max_record_bytes": options.max_record_bytes}
+    alike = dataclasses.replace(
+        settings, template_date=labeller.options.template_date or None
+    )  # not tomorrow's
     return LabelledRows(
-        labelled, width, pad_id, spans, labelling,
-        label_alike=functools.partial(_label_by, settings),
-    )  # fmt: skip
+        labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
+    )
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:

@@ -317,13 +317,10 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     if calls := calls_note(rows.report):
         tell(f"{path}: {calls}")
     tell(f"{path}: {rows.report.summary()}")
-    lazy = data_args.lazy_preprocess
-    if lazy and rows.labelling.get("train_turns") == EACH:
+    if data_args.lazy_preprocess and rows.labelling.get("train_turns") == EACH:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
-        lazy = False
-    if lazy:
-        files, limit = data_files(str(path)), options.max_record_bytes
-        read = partial(read_records, files, limit, options.data_format)
+    elif data_args.lazy_preprocess:
+        read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)
         return LazySupervisedDataset.from_rows(rows, tokenizer, read)
     return SupervisedDataset.from_rows(rows)
 

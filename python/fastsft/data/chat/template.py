@@ -86,7 +86,7 @@ class ModelTemplate:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Of each dialogue what was rendered.
+        """Texts of dialogues, in order.
 
         dialogues: system text, messages (role, text, whether it is learned, more fields as JSON), and tools
         as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
