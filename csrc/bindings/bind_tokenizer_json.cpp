@@ -54,6 +54,7 @@ void bind_tokenizer_json(py::module_& module) {
       .def_readwrite("token_text", &LibraryCalls::token_text)
       .def_readwrite("find_token", &LibraryCalls::find_token)
       .def_readwrite("special_ids", &LibraryCalls::special_ids)
+      .def_readwrite("control_ids", &LibraryCalls::control_ids)
       .def_readwrite("vocab_size", &LibraryCalls::vocab_size)
       .def_readwrite("named", &LibraryCalls::named)
       .def_readwrite("adds_bos", &LibraryCalls::adds_bos)

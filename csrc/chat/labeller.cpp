@@ -175,7 +175,7 @@ bool Labeller::holds_special(const Dialogue& dialogue, const Transcript& transcr
     tokens.clear();
     tokenizer_.encode(text, SpecialText::kFind, tokens);
     return std::any_of(tokens.begin(), tokens.end(),
-                       [&](const Token& token) { return tokenizer_.is_special(token.id); });
+                       [&](const Token& token) { return tokenizer_.is_control(token.id); });
   };
   std::vector<std::string_view> texts;
   if (dialogue.system) texts.push_back(*dialogue.system);

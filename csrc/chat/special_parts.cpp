@@ -25,7 +25,7 @@ bool begins_with_end(std::string_view text, std::string_view special) {
 
 SpecialParts::SpecialParts(const Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.is_special(id)) continue;
+    if (!tokenizer.is_control(id)) continue;
     std::string text = tokenizer.token_text(id);
     if (text.size() > 1) specials_.push_back(std::move(text));
   }

@@ -19,6 +19,7 @@ struct LibraryCalls {
   std::function<std::string(int32_t)> token_text;  // "" for an id that is none
   std::function<int32_t(const std::string&)> find_token;
   std::set<int32_t> special_ids;
+  std::set<int32_t> control_ids;  // of these, those that "as plain text" spells out
   int32_t vocab_size = 0;
   NamedIds named;
   bool adds_bos = false;
@@ -45,6 +46,7 @@ class LibraryTokenizer : public Tokenizer {
   bool adds_bos() const override { return calls_.adds_bos; }
   bool adds_eos() const override { return calls_.adds_eos; }
   bool is_special(int32_t id) const override { return calls_.special_ids.contains(id); }
+  bool is_control(int32_t id) const override { return calls_.control_ids.contains(id); }
   bool legacy() const override { return calls_.legacy; }
   bool prefixes_every_part() const override { return false; }
   bool cuts_before_spaces() const override { return false; }

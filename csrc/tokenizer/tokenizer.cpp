@@ -61,7 +61,7 @@ bool Tokenizer::encode_segments(std::string_view text, std::span<const ByteSpan>
   const size_t first = tokens.size();
   encode(text, SpecialText::kFind, tokens);
   const bool is_apart = std::none_of(tokens.begin() + first, tokens.end(), [&](const Token& t) {
-    return is_special(t.id) && overlaps(t, data);
+    return is_control(t.id) && overlaps(t, data);
   });
   if (is_apart) return true;
   tokens.resize(first);

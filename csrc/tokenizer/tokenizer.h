@@ -54,8 +54,8 @@ class Tokenizer {
     for (const Token& token : tokens) ids.push_back(token.id);
   }
   // As encode(text, kFind), but inside and across the borders of `data` (in order, apart from each
-  // other) special tokens are not found: there "</s>" is ordinary text. False, and nothing is
-  // appended, when a text with a special token in its data cannot be encoded so.
+  // other) control tokens are not found: there "</s>" is ordinary text. False, and nothing is
+  // appended, when a text with a control token in its data cannot be encoded so.
   virtual bool encode_segments(std::string_view text, std::span<const ByteSpan> data,
                                std::vector<Token>& tokens) const;
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
@@ -69,6 +69,9 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
   virtual bool is_special(int32_t id) const = 0;  // found by its text, apart from the vocabulary
+  // Whether kPlain spells the text of a special token out. Of a tokenizer.json's added tokens those
+  // marked "special"; others, such as Qwen3's <think>, are found in any text, as Hugging Face does.
+  virtual bool is_control(int32_t id) const { return is_special(id); }
   // The tokenizer's `legacy`: FastChat's label arithmetic asks for it.
   virtual bool legacy() const = 0;
   // Text between special tokens has the tokens that it has alone, wherever it is.

@@ -118,7 +118,7 @@ std::string VocabularyTokenizer::token_text(int32_t id) const {
   return *text;
 }
 
-bool VocabularyTokenizer::is_skipped(int32_t id) const {
+bool VocabularyTokenizer::is_control(int32_t id) const {
   const auto added = vocabulary_.added().find(id);
   return added != vocabulary_.added().end() && added->second.special;
 }

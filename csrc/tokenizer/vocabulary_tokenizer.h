@@ -21,6 +21,7 @@ class VocabularyTokenizer : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
   bool adds_eos() const override { return adds_eos_; }
   bool is_special(int32_t id) const override { return vocabulary_.added().contains(id); }
+  bool is_control(int32_t id) const override;  // what `decode` leaves out, too, when it is asked to
   bool legacy() const override { return legacy_; }
 
  protected:
@@ -28,8 +29,6 @@ class VocabularyTokenizer : public Tokenizer {
   VocabularyTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   const JsonVocabulary& vocabulary() const { return vocabulary_; }
-  // Whether `decode` leaves the token out with skip_special_tokens.
-  bool is_skipped(int32_t id) const;
   // Added tokens that are looked for in the text as it is.
   std::vector<const AddedToken*> list_unnormalized() const;
   static std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens);

@@ -115,7 +115,7 @@ std::string ByteLevelTokenizer::decode(std::span<const int32_t> ids,
   std::string bytes;
   for (const int32_t id : ids) {
     const std::string text = token_text(id);  // throws for an id that is none
-    if (skip_special_tokens && is_skipped(id)) continue;
+    if (skip_special_tokens && is_control(id)) continue;
     bytes += piece_to_bytes(text).value_or(text);
   }
   return replace_invalid(bytes);

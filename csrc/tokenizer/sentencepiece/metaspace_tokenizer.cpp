@@ -108,7 +108,7 @@ std::string MetaspaceTokenizer::decode(std::span<const int32_t> ids,
   std::string bytes;
   for (const int32_t id : ids) {
     const std::string piece = token_text(id);  // throws for an id that is none
-    if (skip_special_tokens && is_skipped(id)) continue;
+    if (skip_special_tokens && is_control(id)) continue;
     if (const int byte = parse_byte(piece); byte >= 0) {
       bytes += static_cast<char>(byte);
       continue;

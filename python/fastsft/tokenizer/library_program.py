@@ -75,9 +75,11 @@ class Library:
         self._tokenizer.no_padding()
         self._add_tokens(tokenizers, job["added"])
         self._vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        added = self._tokenizer.get_added_tokens_decoder()
         self.hello = {
             "vocabulary": self._vocabulary,
-            "special_ids": sorted(self._tokenizer.get_added_tokens_decoder()),
+            "special_ids": sorted(added),
+            "control_ids": sorted(number for number, token in added.items() if token.special),
             "around": self._around(),
         }
 

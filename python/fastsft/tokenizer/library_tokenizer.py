@@ -39,6 +39,7 @@ def library_tokenizer(
     calls.token_text = lambda token_id: texts.get(token_id, "")
     calls.find_token = lambda token: vocabulary.get(token, -1)
     calls.special_ids = set(process.hello["special_ids"])
+    calls.control_ids = set(process.hello["control_ids"])
     calls.vocab_size = max(vocabulary.values(), default=-1) + 1
     calls.legacy = settings.legacy
     ids = {name: vocabulary.get(token, -1) for name, token in settings.named.items()}

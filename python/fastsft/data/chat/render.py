@@ -15,6 +15,7 @@ import resource
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ from fastsft.data.chat.asked_chat import (
     reasoning_probe,
     tools_probe,
 )
-from fastsft.data.chat.pieces import Piece, Span, cut_pieces, difference, place_contents
+from fastsft.data.chat.pieces import Piece, Span, cut_pieces, place_contents
+from fastsft.data.chat.reply_spans import Ends, ReplySpans, needed, split_blocks
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
@@ -51,10 +53,10 @@ class Skeleton(NamedTuple):
 
 
 class Program:
-    """One compiled template. `stop`: the text that ends replies; None while it is not known yet."""
+    """One compiled template. ends: what ends replies, as `Ends`; () while it is not known yet."""
 
     def __init__(
-        self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, stop: str | None
+        self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, ends: Sequence[Any]
     ) -> None:
         # Digits, because a template may change the case of what it writes.
         nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
@@ -64,7 +66,8 @@ class Program:
         self._environment = Sandbox(date, self._blocks)
         self._tokens = tokens
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
-        self._stop = stop
+        self._ends = Ends(*(ends or ("",)))
+        self._spans = ReplySpans(self.text, self._ends)
         self._skeletons: dict[tuple[str, ...], Skeleton] = {}
         self._skeleton_size = 0  # characters of all of them
         try:
@@ -80,7 +83,8 @@ class Program:
         )
 
     def text(self, chat: Chat, prompt: bool = False) -> str:
-        """The rendered text. Refused for an exception of the template or too much output."""
+        """The rendered text, which ends as a row does. Refused for an exception of the template or too much
+        output."""
         limit = (1 << 20) + 16 * chat.size
         parts, size = [], 0
         try:
@@ -107,7 +111,7 @@ class Program:
         text = "".join(parts)
         if not text.isascii() and _SURROGATE.search(text):
             raise Refused("the chat template writes a lone surrogate, which is no text")
-        return text
+        return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
@@ -121,7 +125,7 @@ class Program:
         changed: list[int] = []
         placed = None if chat.has_more else self._place(chat, full, learned)
         if placed is None:
-            spans = self._content_spans(chat, full, blocks, replies, learned)
+            spans = needed(chat, *self._find_spans(chat, full, blocks, learned), learned)
             pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
             changed = [
                 i - offset
@@ -130,10 +134,8 @@ class Program:
             ]
         else:
             skeleton, contents = placed
-            for i in learned:
-                if i not in skeleton.spans:
-                    raise Fatal(skeleton.faults[i])
-            pieces = list(cut_pieces(skeleton.pieces, contents, [skeleton.spans[i] for i in learned]))
+            spans = needed(skeleton.chat, skeleton.spans, skeleton.faults, learned)
+            pieces = list(cut_pieces(skeleton.pieces, contents, spans))
         return {
             "pieces": pieces,
             "bos": bool(self._bos) and not full.startswith(self._bos),
@@ -157,14 +159,38 @@ class Program:
         contents = place_contents(skeleton.pieces, [message["content"] for message in chat.messages], full)
         return None if contents is None else (skeleton, contents)
 
-    def ending(self) -> str:
-        """The text that the template writes after the last reply of a short conversation."""
+    def endings(self) -> dict[str, str]:
+        """What the template writes around the replies of short conversations.
+
+        last: after the last one. middle: after another one, up to the next text. call, after_call: after the
+        prompt for a reply that calls a tool, and between it and the tool's result; "" where it writes none.
+        rest_of_prompt: as `ReplySpans.rest_of_prompt`.
+        """
         marked = self._marked(("user", "assistant") * 2)
         text, _ = self._split_blocks(self.text(marked))
-        marks = list(self._mark_pattern.finditer(text))
-        if not marks or int(marks[-1].group(1)) != len(marked.messages) - 1:
+        marks = {int(mark.group(1)): mark for mark in self._mark_pattern.finditer(text)}
+        if not marks or max(marks) != len(marked.messages) - 1:
             raise Fatal("the chat template does not write the last reply")
-        return text[marks[-1].end() :]
+        middle = text[marks[1].end() : marks[2].start()] if 1 in marks and 2 in marks else ""
+        call, after_call = self._call_endings()
+        return {
+            "last": text[marks[3].end() :],
+            "middle": middle,
+            "call": call,
+            "after_call": after_call,
+            "rest_of_prompt": "" if self.has_blocks else self._spans.rest_of_prompt(marked, text),
+        }
+
+    def _call_endings(self) -> tuple[str, str]:
+        if self._call_form is None:
+            return "", ""
+        probe = call_probe(self._nonce, self._call_form)
+        with contextlib.suppress(Refused, Fatal):
+            called, _ = self._split_blocks(self.text(probe.first(2)))
+            answered, _ = self._split_blocks(self.text(probe.first(3)))
+            if answered.startswith(called):
+                return called[called.rfind(self._nonce) :], answered[len(called) :]
+        return "", ""
 
     def trait(self, name: str) -> bool:
         """rewrites: a first reply is not in the text of two turns as in that of one. marks_replies: the
@@ -190,21 +216,7 @@ class Program:
         return Chat([{"role": role, "content": self._content_mark % i} for i, role in enumerate(roles)])
 
     def _split_blocks(self, text: str) -> tuple[str, list[Span]]:
-        """The text without the marks of generation blocks, and what they surround."""
-        if not self.has_blocks:
-            return text, []
-        begin, end = self._blocks
-        spans: list[Span] = []
-        plain = ""
-        for part in text.split(begin)[0:1]:
-            plain += part
-        for part in text.split(begin)[1:]:
-            inside, _, behind = part.partition(end)
-            if end in behind:
-                raise Fatal("the chat template writes a generation block inside another")
-            spans.append((len(plain), len(plain) + len(inside)))
-            plain += inside + behind
-        return plain, spans
+        return split_blocks(text, self._blocks) if self.has_blocks else (text, [])
 
     def _skeleton(self, roles: tuple[str, ...], wanted: list[int]) -> Skeleton:
         """That of `roles`, with the spans of the replies `wanted`, or why they have none."""
@@ -216,8 +228,7 @@ class Program:
             self._skeleton_size += len(known.text)
         missing = [i for i in wanted if i not in known.spans and i not in known.faults]
         if missing:
-            replies = [i for i, role in enumerate(roles) if role == "assistant"]
-            spans, faults = self._spans(known.chat, known.text, known.blocks, replies, missing)
+            spans, faults = self._find_spans(known.chat, known.text, known.blocks, missing)
             known.spans.update(spans)
             known.faults.update(faults)
         return known
@@ -233,53 +244,12 @@ class Program:
         pieces.append(Piece(text[at:], -1, at))
         return Skeleton(chat, text, blocks, pieces, {}, {})
 
-    def _content_spans(
-        self,
-        chat: Chat,
-        full: str,
-        blocks: list[Span],
-        replies: list[int],
-        learned: list[int],
-    ) -> list[Span]:
-        spans, faults = self._spans(chat, full, blocks, replies, learned)
-        if faults and chat.has_more and self.has_blocks:  # calls may be outside of its blocks
-            raise Refused(next(iter(faults.values())))
-        if faults:
-            raise Fatal(next(iter(faults.values())))
-        return [spans[i] for i in learned]
-
-    def _spans(
-        self, chat: Chat, full: str, blocks: list[Span], replies: list[int], wanted: list[int]
+    def _find_spans(
+        self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]
     ) -> tuple[dict[int, Span], dict[int, str]]:
-        """For each wanted reply what is learned of it in `full`, or why that is not known."""
         if self.has_blocks:
-            if len(blocks) == len(replies):
-                return {i: blocks[replies.index(i)] for i in wanted}, {}
-            fault = f"{len(blocks)} generation blocks for {len(replies)} replies"
-            return {}, dict.fromkeys(wanted, f"the chat template writes {fault}")
-        spans: dict[int, Span] = {}
-        faults: dict[int, str] = {}
-        for i in wanted:
-            found = self._prefix_span(chat, full, i)
-            if isinstance(found, str):
-                faults[i] = found
-            else:
-                spans[i] = found
-        return spans, faults
-
-    def _prefix_span(self, chat: Chat, full: str, reply: int) -> Span | str:
-        """From the end of the prompt to the end of the stop token; a text when the template rewrites."""
-        before = self.text(chat.first(reply), prompt=True)
-        upto = full if reply == len(chat.messages) - 1 else self.text(chat.first(reply + 1))
-        if not upto.startswith(before):
-            return difference(before, upto, f"reply {reply} does not follow its prompt")
-        stop = self._stop or ""
-        end = upto.rfind(stop) + len(stop)
-        if end <= len(before) or (stop and stop not in upto[len(before) :]):
-            return f"the chat template writes no {stop!r} after reply {reply}"
-        if not full.startswith(upto[:end]):
-            return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
-        return len(before), end
+            return self._spans.by_blocks(chat, full, blocks, wanted)
+        return self._spans.by_prompts(chat, full, wanted)
 
 
 def _told(error: Exception) -> str:
@@ -291,8 +261,8 @@ def _told(error: Exception) -> str:
 def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[str, Any]:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        if request == "ending":
-            return {"ending": program.ending()}
+        if request == "endings":
+            return {"endings": program.endings()}
         if isinstance(request, str):
             return {"trait": program.trait(request)}
         return program.render(*request)

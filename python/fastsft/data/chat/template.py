@@ -18,6 +18,7 @@ from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fastsft.data.chat.template_ends import Endings, find_ends
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import tell
 from fastsft.runtime.needed_threads import denied, start_needed
@@ -40,8 +41,9 @@ class ModelTemplate:
 
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
     native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
-    told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering. ValueError
-    for a template that does not compile, does what the sandbox forbids, or ends replies with no special one.
+    told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering;
+    `reply_ending`: what comes after a reply's text, up to its end. ValueError for a template that does not
+    compile, does what the sandbox forbids, or ends replies with no special token.
     """
 
     def __init__(
@@ -58,22 +60,32 @@ class ModelTemplate:
         self.date = _day(day)
         self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
-        tokens = {name: getattr(tokenizer, name, None) for name in _NAMED}
+        named = {name: getattr(tokenizer, name, None) for name in _NAMED}
+        self._tokens = {name: str(text) for name, text in named.items() if text}
         self._settings = {
             "source": source,
-            "tokens": {name: str(text) for name, text in tokens.items() if text},
+            "tokens": self._tokens,
             "date": self.date,
             "adds_bos": bool(getattr(tokenizer, "add_bos_token", False)),
-            "stop": None,
+            "ends": (),
             "seconds": seconds,
         }
         self._workers: list[_Worker] = []
         self._killed = 0
         try:
-            self.stop_token = self._find_stop(native)
+            found = self._endings()
         finally:
             self.close()
-        self._settings["stop"] = self.stop_token
+        ends, self.reply_ending = find_ends(found, native, str(self._tokens.get("eos_token", "")))
+        self.stop_token = ends.reply
+        self._settings["ends"] = ends
+        if found.rest_of_prompt:
+            tell(
+                f"chat template: its prompt for a reply goes on with {found.rest_of_prompt!r}, with which a "
+                "reply without thoughts does not begin; such a reply is learned from before it"
+            )
+        if ends.next_turn:
+            tell(f"chat template: it ends no reply; {ends.reply}, with which a user's message begins, does")
         if self.asks_for_date:
             tell(f"chat template: strftime_now gives {self.date} throughout the run")
 
@@ -151,21 +163,13 @@ class ModelTemplate:
         pieces = [tuple(piece) for piece in answer["pieces"]]
         return pieces, answer["bos"], answer["known"], "", answer["more"], answer["rewritten"]
 
-    def _find_stop(self, native: _C.Tokenizer) -> str:
+    def _endings(self) -> Endings:
         worker = _Worker(self._settings, self._seconds)
         self._workers.append(worker)
-        answer = worker.ask_all(["ending"])[0]
-        if "ending" not in answer:
+        answer = worker.ask_all(["endings"])[0]
+        if "endings" not in answer:
             raise ValueError(answer.get("fatal") or answer["failure"])
-        ending = str(answer["ending"]).encode()
-        ids, offsets = native.encode_with_offsets(ending)
-        for token, (begin, end) in zip(ids, offsets, strict=True):
-            if native.is_special(token):
-                return ending[begin:end].decode().strip()
-        raise ValueError(
-            f"the chat template ends a reply with {ending.decode()!r}, which holds no special token: a model "
-            "trained with it would not stop; use a named template (--template)"
-        )
+        return Endings(**answer["endings"])
 
 
 def _day(given: str | None) -> str:

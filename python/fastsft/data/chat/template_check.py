@@ -30,13 +30,15 @@ def check_template(
     *,
     train_turns: str = "all",
     has_lead: bool = False,
+    ending: str | None = None,
 ) -> None:
     """ValueError, with the probe token by token, when the labels of a probe are not what they must be.
 
     labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
     has_lead: the template may write what is learned before a reply's text, such as a block of thoughts.
+    ending: what comes after a reply's text, by default the stop token alone.
     Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
-    (c) its learned ids decode to the reply and the stop token; and of the whole: (d) nothing else is learned,
+    (c) its learned ids decode to the reply and its ending; and of the whole: (d) nothing else is learned,
     (e) there is one BOS at the front where the tokenizer has one and the policy puts it there.
     """
     whole = range(len(TURNS), len(TURNS) + 1)
@@ -44,7 +46,7 @@ def check_template(
         seen = _C.explain_record(json.dumps(probe_record(turns=turns)), labeller)
         replies = [reply for _, reply in TURNS[:turns]]
         learned = replies if train_turns == "all" else replies[-1:]
-        faults = _faults(seen, native, stop_token, learned, has_lead)
+        faults = _faults(seen, native, stop_token, learned, has_lead, ending or stop_token)
         if faults:
             name, policy = labeller.options.chat_template, labeller.options.mask_policy
             raise ValueError(
@@ -75,7 +77,12 @@ def show_tokens(seen: _C.Explanation, native: _C.Tokenizer) -> str:
 
 
 def _faults(
-    seen: _C.Explanation, native: _C.Tokenizer, stop_token: str, replies: list[str], has_lead: bool
+    seen: _C.Explanation,
+    native: _C.Tokenizer,
+    stop_token: str,
+    replies: list[str],
+    has_lead: bool,
+    ending: str,
 ) -> list[str]:
     stop = native.find_token(stop_token)
     if stop < 0:
@@ -88,7 +95,7 @@ def _faults(
     for number, (run, reply) in enumerate(zip(runs, replies, strict=False)):
         faults += [
             f"reply {number}: {fault}"
-            for fault in _reply_faults(run, reply, text, native, stop, stop_token, has_lead)
+            for fault in _reply_faults(run, reply, text, native, stop, stop_token, has_lead, ending)
         ]
     return faults + _bos_faults(seen, native)
 
@@ -101,6 +108,7 @@ def _reply_faults(
     stop: int,
     stop_token: str,
     has_lead: bool,
+    ending: str,
 ) -> list[str]:
     faults = []
     if run[-1][0] != stop:
@@ -109,7 +117,7 @@ def _reply_faults(
     lead = covered[: max(covered.find(reply), 0)] if has_lead else ""
     if not covered[len(lead) :].strip().startswith(reply):
         faults.append(f"(b) (d) its learned part begins {covered[:20]!r}, expected {reply[:20]!r}")
-    decoded, whole = native.decode([token for token, *_ in run]), lead + reply + stop_token
+    decoded, whole = native.decode([token for token, *_ in run]), lead + reply + ending
     if "".join(decoded.split()) != "".join(whole.split()):
         faults.append(f"(c) its learned ids decode to {decoded!r}, expected {whole!r}")
     return faults

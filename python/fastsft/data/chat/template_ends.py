@@ -1,0 +1,64 @@
+"""Which special tokens end the replies of a chat template, from what it writes around them."""
+
+from __future__ import annotations
+
+from os.path import commonprefix
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastsft.data.chat.reply_spans import Ends
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+
+class Endings(NamedTuple):
+    """What `render.Program.endings` answers."""
+
+    last: str
+    middle: str
+    call: str
+    after_call: str
+    rest_of_prompt: str
+
+
+def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str]:
+    """The tokens that end replies, and what comes after a reply's text up to the end of its stop token.
+
+    native: the native tokenizer. eos: its end token, "" for none: it is the stop token where every reply ends
+    with it, else the first special token after the last reply is. Where there is none, it is the one with
+    which a user's message begins after a reply, and a tool's result after a call. ValueError where there is
+    none either.
+    """
+    last = _specials(found.last, native)
+    if last:
+        shared = commonprefix((found.last, found.middle))
+        stop = eos if eos in _specials(shared, native) else last[0]
+        return Ends(stop, _call_stop(found.call, stop, native)), _up_to(found.last, stop)
+    middle, after_call = (_specials(text, native) for text in (found.middle, found.after_call))
+    if middle and found.middle.lstrip().startswith(middle[0]):
+        begins = bool(after_call) and found.after_call.lstrip().startswith(after_call[0])
+        return Ends(middle[0], after_call[0] if begins else "", True), _up_to(found.middle, middle[0])
+    raise ValueError(
+        f"the chat template ends a reply with {found.last!r}, which holds no special token: a model trained "
+        "with it would not stop; use a named template (--template)"
+    )
+
+
+def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
+    """What ends a call: the stop token, else the special token with which its text ends."""
+    specials = _specials(call, native)
+    if stop in specials or not specials:
+        return stop if stop in specials else ""
+    return specials[-1] if call.rstrip().endswith(specials[-1]) else ""
+
+
+def _specials(text: str, native: _C.Tokenizer) -> list[str]:
+    """The special tokens in a text, in order."""
+    data = text.encode()
+    ids, offsets = native.encode_with_offsets(data)
+    pairs = zip(ids, offsets, strict=True)
+    return [data[begin:end].decode().strip() for token, (begin, end) in pairs if native.is_special(token)]
+
+
+def _up_to(text: str, stop: str) -> str:
+    return text[: text.index(stop) + len(stop)]
