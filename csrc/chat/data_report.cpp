@@ -110,6 +110,7 @@ std::string DataReport::summary() const {
     text += concat("\n  ", name_of(static_cast<Remark>(i)), ": ", action_counts(entry), " (",
                    percent(entry.count, num_records_), "), first: ");
     for (size_t k = 0; k < entry.first.size(); ++k) text += (k == 0 ? "" : ", ") + entry.first[k];
+    if (!entry.reason.empty()) text += concat(" (", entry.reason, ")");
   }
   return text;
 }

@@ -184,7 +184,9 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
     return work.stop(Remark::kBadMessage, index,
                      concat("message is ", describe(message.kind), "; expected an object"));
   }
-  const auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
+  auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
+  const bool is_call = !role && message.calls_tool && message.from.text == kCallRole;
+  if (is_call) role = Role::kAssistant;
   if (message.from.kind == ValueKind::kMissing) {
     return work.stop(Remark::kBadMessage, index, unknown_role(message.from));
   }
@@ -201,8 +203,7 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   if (value.is_true && !value.is_text() && !value.is_text_parts) {
     return work.stop(Remark::kNotText, index, concat("text is ", describe(value.kind)));
   }
-  std::string_view text;
-  if (value.is_text() || value.is_text_parts) text = value.text;
+  std::string_view text = is_call ? std::string_view() : std::string_view(value.text);
   if (find_invalid_utf8(text) != std::string_view::npos) {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));

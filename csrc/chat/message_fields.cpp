@@ -1,5 +1,7 @@
 #include "chat/message_fields.h"
 
+#include "chat/role_names.h"
+#include "chat/template_fields.h"
 #include "core/error.h"
 
 namespace fastsft {
@@ -36,6 +38,33 @@ bool holds_nothing(const Value& value) {
     if (kJsonSpace.find(c) == std::string_view::npos) text += c;
   }
   return text.empty() || text == "[]" || text == "null";
+}
+
+// The calls that a text holds, an object or a list of them, as a message's "tool_calls"; empty for
+// another text.
+std::string calls_in(std::string_view text) {
+  std::string calls;
+  const auto add = [&](JsonScanner& scanner) {
+    if (scanner.peek() != ValueKind::kObject) return false;
+    calls += concat(calls.empty() ? "[" : ", ",
+                    "{\"type\": \"function\", \"function\": ", scanner.read_raw(), "}");
+    return true;
+  };
+  try {
+    JsonScanner scanner(text);
+    if (scanner.peek() != ValueKind::kArray) {
+      if (!add(scanner)) return {};
+    } else {
+      scanner.enter_array();
+      while (scanner.next_item()) {
+        if (!add(scanner)) return {};
+      }
+    }
+    scanner.expect_end();
+  } catch (const JsonFault&) {
+    return {};
+  }
+  return calls.empty() ? calls : calls + "]";
 }
 
 }  // namespace
@@ -102,6 +131,9 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   }
   if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
   settle_names(message, std::move(role), std::move(content));
+  if (extras.calls.empty() && message.value.is_text() && message.from.text == kCallRole) {
+    extras.calls = calls_in(message.value.text);
+  }
   message.calls_tool = !extras.calls.empty();
   const auto is_set = [](const std::string& json) { return !json.empty(); };
   if (is_set(extras.calls) || is_set(extras.reasoning) || is_set(extras.call_id) ||
@@ -125,13 +157,14 @@ bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
     }
     return true;
   }
-  std::string* const text = key_ == "reasoning_content" ? &extras.reasoning
-                            : key_ == "tool_call_id"    ? &extras.call_id
-                            : key_ == "name"            ? &extras.name
-                                                        : nullptr;
+  const bool is_reasoning = TemplateFields::is_reasoning(key_);
+  std::string* const text = is_reasoning             ? &extras.reasoning
+                            : key_ == "tool_call_id" ? &extras.call_id
+                            : key_ == "name"         ? &extras.name
+                                                     : nullptr;
   if (text == nullptr) return false;
-  text->clear();
   const ValueKind kind = scanner.peek();
+  if (!is_reasoning || kind != ValueKind::kNull) text->clear();  // another name may have it
   if (kind != ValueKind::kString) {
     scanner.skip();
     if (kind != ValueKind::kNull) unused_.add(concat("a message's ", key_, " that is no text"));

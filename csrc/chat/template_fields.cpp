@@ -21,6 +21,10 @@ TemplateFields::TemplateFields(const std::vector<std::string>& names) {
   reasoning = has(kReasoning);
 }
 
+bool TemplateFields::is_reasoning(std::string_view name) {
+  return name == kReasoning || name == "reasoning" || name == "thinking";
+}
+
 std::string TemplateFields::json_of(const MessageExtras& extras, Role role) const {
   std::string json;
   const auto add = [&](bool is_written, std::string_view name, const std::string& value) {
@@ -40,7 +44,7 @@ bool TemplateFields::writes(std::string_view reported) const {
   if (reported == kTools) return tools;
   if (!reported.starts_with(kMessage)) return false;
   reported.remove_prefix(kMessage.size());
-  if (reported == kReasoning) return reasoning;
+  if (is_reasoning(reported)) return reasoning;
   return calls && (reported == kCalls || reported == "function_call" ||
                    reported == "tool_call_id" || reported == "name");
 }

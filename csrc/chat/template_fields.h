@@ -13,10 +13,13 @@ namespace fastsft {
 struct TemplateFields {
   bool tools = false;      // of a record, "tools"
   bool calls = false;      // "tool_calls", and what results have: "tool_call_id" and "name"
-  bool reasoning = false;  // "reasoning_content"
+  bool reasoning = false;  // "reasoning_content", under each of its names
 
   // From the names "tools", "tool_calls" and "reasoning_content".
   explicit TemplateFields(const std::vector<std::string>& names);
+
+  // "reasoning_content", as vLLM and Gemma call it "reasoning", as gpt-oss and Ollama "thinking".
+  static bool is_reasoning(std::string_view name);
 
   // What is written of a message of `role`, as one JSON object; empty for nothing.
   std::string json_of(const MessageExtras& extras, Role role) const;

@@ -630,6 +630,10 @@ class LibraryCalls:
     named: NamedIds
     def __init__(self) -> None: ...
     @property
+    def control_ids(self) -> set[int]: ...
+    @control_ids.setter
+    def control_ids(self, arg0: collections.abc.Set[typing.SupportsInt | typing.SupportsIndex]) -> None: ...
+    @property
     def decode(
         self,
     ) -> collections.abc.Callable[

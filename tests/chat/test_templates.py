@@ -23,7 +23,8 @@ from fastsft.data.chat.template_choice import choose_template, digest_of
 from golden_text import GOLDEN, human_gpt
 
 NAMES = _C.chat_templates()
-UNNAMED = {"qwen2.5", "qwen3", "llama-3.2"}  # those that only the model's own text is for
+# Those that only the model's own text is for.
+UNNAMED = {"qwen2.5", "qwen3", "qwen3.5", "llama-3.2", "deepseek-r1", "glm-4.5", "gpt-oss"}
 PUBLISHED = sorted({path.stem for path in (GOLDEN / "chat_templates").glob("*.jinja")} - UNNAMED)
 TURNS = ("U1", "A1", "U2", "A2")
 

@@ -72,6 +72,8 @@ def asked_chat(
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     for role, text, _, more in messages:
         fields = _read(more) if more else {}
+        if "reasoning_content" in fields:
+            fields |= _thoughts(fields["reasoning_content"])
         if "tool_calls" in fields:
             calls = _list(fields["tool_calls"], "tool_calls")
             fields["tool_calls"] = [_call(call, as_text) for call in calls]
@@ -90,7 +92,7 @@ def tools_probe(nonce: str) -> Chat:
 
 def reasoning_probe(nonce: str) -> Chat:
     """A chat with `nonce` as the thoughts of its reply."""
-    return Chat([_USER, {**_REPLY, "reasoning_content": nonce}])
+    return Chat([_USER, {**_REPLY, **_thoughts(nonce)}])
 
 
 def call_probe(nonce: str, form: CallForm) -> Chat:
@@ -100,6 +102,11 @@ def call_probe(nonce: str, form: CallForm) -> Chat:
     content = None if form.null_content else ""
     calling = {"role": "assistant", "content": content, "tool_calls": [call]}
     return Chat([_USER, calling, {**_RESULT, "tool_call_id": call["id"]}, _REPLY])
+
+
+def _thoughts(text: str) -> dict[str, str]:
+    """By all names that templates have for them: of Qwen and GLM, of vLLM and Gemma, of gpt-oss and LFM."""
+    return dict.fromkeys(("reasoning_content", "reasoning", "thinking"), text)
 
 
 def _read(text: str) -> Any:
@@ -114,7 +121,13 @@ def _tools(text: str) -> list[Any] | None:
     """The tools; None for an empty list, and for a blank text, as tables have them."""
     value = _read(text)
     is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
-    return None if is_none else (_list(value, "tools") or None)
+    return None if is_none else [_tool(each) for each in _list(value, "tools")] or None
+
+
+def _tool(tool: Any) -> Any:
+    """A tool as OpenAI's API has it, with which models are asked; also where a data set has its function."""
+    is_function = isinstance(tool, dict) and "name" in tool and not tool.keys() & {"type", "function"}
+    return {"type": "function", "function": tool} if is_function else tool
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -125,7 +125,11 @@ def make_labeller(
 
     if self_test:
         check_template(
-            build(PROBE_LENGTH), native, stop, train_turns=turns, has_lead=bool(model and model.marks_replies),
+            build(PROBE_LENGTH),
+            native,
+            stop,
+            train_turns=turns,
+            has_lead=bool(model and model.marks_replies),
             ending=model.reply_ending if model else stop,
         )
     return build(max_length)

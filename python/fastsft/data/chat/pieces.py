@@ -19,9 +19,25 @@ class Piece(NamedTuple):
     begin: int  # in the text with marks
 
 
-def difference(one: str, other: str, what: str) -> str:
+def common_length(one: str, other: str) -> int:
+    """Characters at the front that both texts have."""
     pairs = enumerate(zip(one, other, strict=False))
-    at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def is_written(content: str, full: str, begin: int, end: int) -> bool:
+    """True if the span has the content, or ends with it: a prompt may have its beginning.
+
+    White space does not count.
+    """
+    if content.strip() in full[begin:end]:
+        return True
+    text = full[max(begin - len(content), 0) : end]
+    return "".join(content.split()) in "".join(text.split())
+
+
+def difference(one: str, other: str, what: str) -> str:
+    at = common_length(one, other)
     line = one.rfind("\n", 0, at) + 1
     shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
     return (

@@ -32,7 +32,7 @@ from fastsft.data.chat.asked_chat import (
     reasoning_probe,
     tools_probe,
 )
-from fastsft.data.chat.pieces import Piece, Span, cut_pieces, place_contents
+from fastsft.data.chat.pieces import Piece, Span, cut_pieces, is_written, place_contents
 from fastsft.data.chat.reply_spans import Ends, ReplySpans, needed, split_blocks
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
@@ -130,7 +130,7 @@ class Program:
             changed = [
                 i - offset
                 for i, (begin, end) in zip(learned, spans, strict=True)
-                if (chat.messages[i]["content"] or "").strip() not in full[begin:end]
+                if not is_written(chat.messages[i]["content"] or "", full, begin, end)
             ]
         else:
             skeleton, contents = placed
@@ -149,7 +149,7 @@ class Program:
         """The first form of calls that the template writes as JSON; None: it writes none."""
         for form in CALL_FORMS:
             with contextlib.suppress(Refused, Fatal):
-                text = self.text(call_probe(self._nonce, form))
+                text = self._plain_text(call_probe(self._nonce, form))
                 if self._nonce in text and "{'x': 1}" not in text:  # as Python writes an object
                     return form
         return None
@@ -160,7 +160,7 @@ class Program:
         return None if contents is None else (skeleton, contents)
 
     def endings(self) -> dict[str, str]:
-        """What the template writes around the replies of short conversations.
+        """The texts around the replies of short conversations.
 
         last: after the last one. middle: after another one, up to the next text. call, after_call: after the
         prompt for a reply that calls a tool, and between it and the tool's result; "" where it writes none.
@@ -186,8 +186,7 @@ class Program:
             return "", ""
         probe = call_probe(self._nonce, self._call_form)
         with contextlib.suppress(Refused, Fatal):
-            called, _ = self._split_blocks(self.text(probe.first(2)))
-            answered, _ = self._split_blocks(self.text(probe.first(3)))
+            called, answered = (self._plain_text(probe.first(count)) for count in (2, 3))
             if answered.startswith(called):
                 return called[called.rfind(self._nonce) :], answered[len(called) :]
         return "", ""
@@ -209,8 +208,12 @@ class Program:
     def _writes(self, probe: Chat) -> bool:
         """True if the nonce of a probe is in its text."""
         with contextlib.suppress(Refused, Fatal):
-            return self._nonce in self.text(probe)
+            return self._nonce in self._plain_text(probe)
         return False
+
+    def _plain_text(self, chat: Chat) -> str:
+        """Without the marks of blocks, which have the nonce, too."""
+        return self._split_blocks(self.text(chat))[0]
 
     def _marked(self, roles: tuple[str, ...]) -> Chat:
         return Chat([{"role": role, "content": self._content_mark % i} for i, role in enumerate(roles)])

@@ -1,4 +1,4 @@
-"""Where replies begin and end in the text that a chat template writes: what of it is learned.
+"""The parts of a chat template's text that are learned: where its replies begin and end.
 
 Imports nothing but the standard library: it is part of the rendering process.
 """
@@ -6,11 +6,10 @@ Imports nothing but the standard library: it is part of the rendering process.
 from __future__ import annotations
 
 from collections.abc import Callable
-from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from fastsft.data.chat.asked_chat import Chat
-from fastsft.data.chat.pieces import Span, difference
+from fastsft.data.chat.pieces import Span, common_length, difference
 from fastsft.data.chat.sandbox import Fatal, Refused
 
 Render = Callable[[Chat, bool], str]  # the chat, with a prompt for a reply or without
@@ -32,7 +31,7 @@ class Ends(NamedTuple):
         return self.call if message.get("tool_calls") else self.reply
 
     def after(self, messages: list[dict[str, Any]]) -> str:
-        """What the text of a row is to end with, which the template does not write."""
+        """The end of a row's text that the template does not write."""
         ends_with_reply = self.next_turn and messages and messages[-1]["role"] == "assistant"
         return self.of(messages[-1]) if ends_with_reply else ""
 
@@ -42,7 +41,8 @@ def split_blocks(text: str, marks: tuple[str, str]) -> tuple[str, list[Span]]:
     with nothing but white space between them are one."""
     begin, end = marks
     first, *others = text.split(begin)
-    parts, size, spans = [first], len(first), []
+    parts, size = [first], len(first)
+    spans: list[Span] = []
     for part in others:
         inside, _, after = part.partition(end)
         if end in after:
@@ -55,7 +55,10 @@ def split_blocks(text: str, marks: tuple[str, str]) -> tuple[str, list[Span]]:
 
 
 class ReplySpans:
-    """Finds what is learned of the replies of a rendered chat. render: the template. ends: known by probes."""
+    """Finds what is learned of the replies of a rendered chat.
+
+    render: the template. ends: of its replies.
+    """
 
     def __init__(self, render: Render, ends: Ends) -> None:
         self._render = render
@@ -74,9 +77,7 @@ class ReplySpans:
             return {}, dict.fromkeys(wanted, fault)
         return {i: self._cut(chat.messages[i], full, blocks[replies.index(i)]) for i in wanted}, {}
 
-    def by_prompts(
-        self, chat: Chat, full: str, wanted: list[int]
-    ) -> tuple[dict[int, Span], dict[int, str]]:
+    def by_prompts(self, chat: Chat, full: str, wanted: list[int]) -> tuple[dict[int, Span], dict[int, str]]:
         """For each wanted reply its span in `full`, or why that is not known."""
         spans: dict[int, Span] = {}
         faults: dict[int, str] = {}
@@ -100,9 +101,9 @@ class ReplySpans:
         return self._ends.of(message) or self._ends.reply
 
     def rest_of_prompt(self, chat: Chat, full: str) -> str:
-        """What the template's prompt for the last message, a reply, has and the reply does not begin with."""
+        """The end of the prompt for the last message, a reply, with which the reply does not go on."""
         before = self._render(chat.first(len(chat.messages) - 1), True)
-        return before[len(commonprefix((before, full))) :]
+        return before[common_length(before, full) :]
 
     def _span(self, chat: Chat, full: str, reply: int) -> Span | str:
         """From the end of the prompt to the end of the stop token; a text when the template rewrites."""
@@ -121,7 +122,7 @@ class ReplySpans:
         return begin, end
 
     def _begin(self, chat: Chat, upto: str, reply: int) -> int | str:
-        """Where the text leaves the prompt for the reply, which may be before the prompt's end.
+        """The place where the text leaves the prompt for the reply, which may be before the prompt's end.
 
         A prompt may go on with the beginning of a block of thoughts that the reply has not.
         """
@@ -130,7 +131,7 @@ class ReplySpans:
         if upto.startswith(before):
             return len(before)
         asked = self._render(messages, False)
-        common = len(commonprefix((before, upto)))
+        common = common_length(before, upto)
         content = (chat.messages[reply]["content"] or "").strip()
         at = upto.find(content, len(asked)) if content else -1
         begin = common if at < 0 else min(common, at)

@@ -1,10 +1,10 @@
-"""Which special tokens end the replies of a chat template, from what it writes around them."""
+"""The special tokens that end the replies of a chat template, from what it writes around them."""
 
 from __future__ import annotations
 
-from os.path import commonprefix
 from typing import TYPE_CHECKING, NamedTuple
 
+from fastsft.data.chat.pieces import common_length
 from fastsft.data.chat.reply_spans import Ends
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Endings(NamedTuple):
-    """What `render.Program.endings` answers."""
+    """The answer of `render.Program.endings`."""
 
     last: str
     middle: str
@@ -31,7 +31,7 @@ def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str
     """
     last = _specials(found.last, native)
     if last:
-        shared = commonprefix((found.last, found.middle))
+        shared = found.last[: common_length(found.last, found.middle)]
         stop = eos if eos in _specials(shared, native) else last[0]
         return Ends(stop, _call_stop(found.call, stop, native)), _up_to(found.last, stop)
     middle, after_call = (_specials(text, native) for text in (found.middle, found.after_call))
@@ -45,7 +45,7 @@ def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str
 
 
 def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
-    """What ends a call: the stop token, else the special token with which its text ends."""
+    """The end of a call: the stop token, else the special token with which its text ends."""
     specials = _specials(call, native)
     if stop in specials or not specials:
         return stop if stop in specials else ""

@@ -1,0 +1,296 @@
+"""Templates with their own ways to end replies, write calls and begin thoughts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+import byte_level_files
+from data_formats import labelled, write_records
+from family_models import TEMPLATES
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.tokenizer import Tokenizer
+from fastsft.tokenizer.native_tokenizer import native_of
+
+LENGTH = 2048
+# Found in any text, but no control tokens, as the files of Qwen3 and GLM have them.
+THOUGHTS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+BAR = "\uff5c"
+R1 = tuple(f"<{BAR}{name}{BAR}>" for name in (
+    "User", "Assistant", "begin▁of▁sentence", "end▁of▁sentence", "tool▁calls▁begin", "tool▁call▁begin",
+    "tool▁sep", "tool▁call▁end", "tool▁calls▁end", "tool▁outputs▁begin", "tool▁output▁begin",
+    "tool▁output▁end", "tool▁outputs▁end",
+))  # fmt: skip
+HARMONY = tuple(f"<|{name}|>" for name in ("start", "message", "channel", "end", "return", "call"))
+GLM = ("[gMASK]", "<sop>", *(f"<|{name}|>" for name in ("system", "user", "assistant", "observation")))
+CHATML = ("<|im_start|>", "<|im_end|>")
+# Template: control tokens, named tokens.
+MODELS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "deepseek-r1": (R1, {"bos_token": R1[2], "eos_token": R1[3]}),
+    "glm-4.5": (GLM, {"eos_token": "<|endoftext|>"}),
+    "gpt-oss": (HARMONY, {"eos_token": "<|return|>"}),
+    "qwen3.5": (CHATML, {"eos_token": "<|im_end|>"}),
+    "qwen3": (CHATML, {"eos_token": "<|im_end|>"}),
+}
+
+
+def write_tokenizer(folder: Path, template: str, controls: tuple[str, ...], named: dict[str, str]) -> Path:
+    """A byte-level tokenizer with these control tokens, THOUGHTS, and the chat template's text."""
+    content = byte_level_files.qwen2()
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    first = len(content["model"]["vocab"])
+    content["added_tokens"] = [
+        {"id": first + i, "content": text, "special": text not in THOUGHTS, **flags}
+        for i, text in enumerate((*controls, *THOUGHTS))
+    ]
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<|endoftext|>", **named}
+    byte_level_files.write_directory(folder, json.dumps(content), kind)
+    (folder / "chat_template.jinja").write_text(template, "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        name: write_tokenizer(folder / name, (TEMPLATES / f"{name}.jinja").read_text("utf-8"), *tokens)
+        for name, tokens in MODELS.items()
+    }
+
+
+class Seen:
+    """A record as a file of it is labelled."""
+
+    def __init__(self, model: Path, folder: Path, *records: Any, **settings: Any) -> None:
+        tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
+        native = native_of(tokenizer)
+        assert native is not None
+        chosen = LabelSettings(**{"mask_policy": "spans", **settings})
+        using = make_labeller(native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
+        seen = labelled(write_records(folder / "d.json", list(records)), using)
+        rows = range(len(seen.dataset))
+        self.labelling, self.report = describe(using), seen.report
+        self.ids = [seen.dataset.ids(i).tolist() for i in rows]
+        self.learned = [
+            native.decode(self.ids[i][begin:end]) for i in rows for begin, end in seen.dataset.learned(i)
+        ]
+
+
+def rendered(model: Path, messages: list[Any], tools: Any = None, more: str = "") -> list[int]:
+    """The ids of transformers, and of a text after them."""
+    theirs = AutoTokenizer.from_pretrained(model)
+    text = theirs.apply_chat_template(messages, tools=tools, tokenize=False)
+    ids: list[int] = theirs(text + more, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def says(content: str, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+FUNCTION = {
+    "name": "weather", "description": "The weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "city"}}},
+}  # fmt: skip
+TOOLS = [{"type": "function", "function": FUNCTION}]
+CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rom"}}}
+RESULT = {"role": "tool", "content": "sunny", "name": "weather", "tool_call_id": "abcdefghi"}
+PLAIN = [user("Hi"), says("Ho"), user("He"), says("<b>Ha")]
+CALLING = [user("Hi"), says("", tool_calls=[CALL]), RESULT, says("Sunny.")]
+THINKING = [user("Hi"), says("<think>\nhm\n</think>\n\nHo")]
+
+
+def test_thoughts_in_replies_keep_their_tokens(models: dict[str, Path], tmp_path: Path) -> None:
+    """Those of Qwen3 are no control tokens: a text that has them is as safe as any other."""
+    seen = Seen(models["qwen3"], tmp_path, {"messages": THINKING})
+    assert seen.learned == ["<think>\nhm\n</think>\n\nHo<|im_end|>"]
+    assert seen.ids == [rendered(models["qwen3"], THINKING)]
+    assert "embedded_special" not in seen.report.entries
+    spoiled = [user("Hi"), says("<think>\nhm<|im_end|>\n</think>\n\nHo")]
+    left_out = Seen(models["qwen3"], tmp_path, {"messages": THINKING}, {"messages": spoiled})
+    assert left_out.report.entries["embedded_special"].count == 1 and left_out.ids == seen.ids
+
+
+def test_thoughts_in_a_template_that_is_named(models: dict[str, Path], tmp_path: Path) -> None:
+    seen = Seen(models["qwen3"], tmp_path, {"messages": THINKING}, template="chatml")
+    theirs = AutoTokenizer.from_pretrained(models["qwen3"])
+    thought = theirs.convert_tokens_to_ids("<think>")
+    assert seen.ids[0].count(thought) == 1
+    assert seen.learned == ["<think>\nhm\n</think>\n\nHo<|im_end|>"]
+
+
+def test_a_prompt_that_goes_on_with_thoughts(
+    models: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """R1's prompt ends with <think>, and its template writes replies without: they are learned from before
+    it."""
+    seen = Seen(models["deepseek-r1"], tmp_path, {"messages": PLAIN})
+    assert seen.learned == [f"Ho{R1[3]}", f"<b>Ha{R1[3]}"]
+    assert seen.ids == [rendered(models["deepseek-r1"], PLAIN)]
+    assert "prompt for a reply goes on with '<think>\\n'" in capfd.readouterr().out
+
+
+def test_replies_that_the_next_turn_ends(
+    models: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """GLM's: the model stops with the token of the next role, so the last reply gets it, too."""
+    seen = Seen(models["glm-4.5"], tmp_path, {"messages": PLAIN}, {"messages": CALLING, "tools": TOOLS})
+    assert seen.labelling["stop_token"] == "<|user|>"
+    first = "\n<think></think>\n"
+    call = "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rom</arg_value>\n</tool_call>"
+    assert seen.learned == [
+        f"{first}Ho<|user|>", f"{first}<b>Ha<|user|>",
+        f"{first}{call}<|observation|>", f"{first}Sunny.<|user|>",
+    ]  # fmt: skip
+    assert seen.ids == [
+        rendered(models["glm-4.5"], PLAIN, more="<|user|>"),
+        rendered(models["glm-4.5"], CALLING, TOOLS, more="<|user|>"),
+    ]
+    assert "<|user|>, with which a user's message begins, does" in capfd.readouterr().out
+
+
+def test_replies_that_are_not_written_as_they_are(models: dict[str, Path], tmp_path: Path) -> None:
+    """R1's template takes thoughts out; GLM's and Qwen3.5's change the white space around them."""
+    for name, count in (("deepseek-r1", 1), ("glm-4.5", 0), ("qwen3.5", 0)):
+        seen = Seen(models[name], tmp_path, {"messages": THINKING})
+        told = seen.report.entries.get("template_rewrites")
+        assert (told.count if told else 0) == count
+        assert "hm" in seen.learned[0] or count
+        assert ("(message 1: the chat template does not write" in seen.report.summary()) == bool(count)
+
+
+def test_a_call_that_ends_a_row(models: dict[str, Path], tmp_path: Path) -> None:
+    record = {"messages": CALLING[:2], "tools": TOOLS}
+    seen = Seen(models["glm-4.5"], tmp_path, record)
+    assert seen.learned[0].endswith("</tool_call><|observation|>")
+    assert seen.ids == [rendered(models["glm-4.5"], CALLING[:2], TOOLS, more="<|observation|>")]
+
+
+def test_calls_with_an_end_of_their_own(models: dict[str, Path], tmp_path: Path) -> None:
+    """gpt-oss: <|call|> ends a call, <|return|> the last reply, so each reply has a row."""
+    seen = Seen(models["gpt-oss"], tmp_path, {"messages": CALLING, "tools": TOOLS})
+    assert seen.learned == [
+        ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Rom"}<|call|>',
+        "<|channel|>final<|message|>Sunny.<|return|>",
+    ]
+    assert seen.ids == [rendered(models["gpt-oss"], CALLING[:end], TOOLS) for end in (2, 4)]
+
+
+@pytest.mark.parametrize("name", ["thinking", "reasoning", "reasoning_content"])
+def test_names_of_thoughts(models: dict[str, Path], name: str, tmp_path: Path) -> None:
+    """The field that gpt-oss's template reads, under each of the names that data sets have for it."""
+    thought = [user("Hi"), {**says("Ho"), name: "Hm."}]
+    seen = Seen(models["gpt-oss"], tmp_path, {"messages": thought})
+    assert seen.learned == [
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Ho<|return|>"
+    ]
+    assert seen.report.formats[0].unused == []
+    assert seen.ids == [rendered(models["gpt-oss"], [user("Hi"), says("Ho", thinking="Hm.")])]
+    empty = [user("Hi"), {**says("Ho"), name: "Hm.", "reasoning": None if name != "reasoning" else "Hm."}]
+    assert Seen(models["gpt-oss"], tmp_path, {"messages": empty}).ids == seen.ids
+
+
+def test_replies_with_and_without_thoughts(models: dict[str, Path], tmp_path: Path) -> None:
+    """Qwen3.5's prompt has an empty block of thoughts; a reply that thinks leaves it where its own begins."""
+    seen = Seen(models["qwen3.5"], tmp_path, {"messages": PLAIN}, {"messages": THINKING})
+    assert seen.labelling["train_turns"] == "each"
+    assert seen.learned == [
+        "Ho<|im_end|>", "<b>Ha<|im_end|>", "<think>\nhm\n</think>\n\nHo<|im_end|>",
+    ]  # fmt: skip
+    assert seen.ids == [rendered(models["qwen3.5"], each) for each in (PLAIN[:2], PLAIN, THINKING)]
+
+
+BLOCKS = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>assistant\n{% generation %}"
+    "{{ m.content }}{% endgeneration %}{% generation %}<|im_end|>\n"
+    "{% if loop.last %}<|endoftext|>{% endif %}{% endgeneration %}"
+    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_blocks_that_go_beyond_the_stop_token(tmp_path: Path) -> None:
+    """As TRL's templates for training do; two that follow each other are one."""
+    controls = (*CHATML, "<|endoftext|>")
+    model = write_tokenizer(tmp_path / "m", BLOCKS, controls, {"eos_token": "<|endoftext|>"})
+    seen = Seen(model, tmp_path, {"messages": PLAIN})
+    assert seen.labelling["stop_token"] == "<|im_end|>"
+    assert seen.learned == ["Ho<|im_end|>", "<b>Ha<|im_end|>"] and seen.ids == [rendered(model, PLAIN)]
+
+
+def test_blocks_are_no_sign_of_calls(tmp_path: Path) -> None:
+    """The marks around blocks are not what a probe of fields looks for."""
+    model = write_tokenizer(tmp_path / "m", BLOCKS, CHATML, {"eos_token": "<|im_end|>"})
+    seen = Seen(model, tmp_path, {"messages": CALLING, "tools": TOOLS}, {"messages": PLAIN})
+    assert seen.report.entries["tool_call"].count == 1 and len(seen.ids) == 1
+    assert "tools" in seen.report.formats[0].unused
+
+
+TWO_ENDS = (
+    "{% for m in messages %}<|turn|>{{ m.role }}:{% if m.role == 'assistant' %}{{ m.content }}<|answered|>"
+    "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|turn|>assistant:{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("eos", "stop"), [("<|end|>", "<|end|>"), ("<|turn|>", "<|answered|>")])
+def test_of_two_ends_the_tokenizers_own_is_the_stop_token(eos: str, stop: str, tmp_path: Path) -> None:
+    """As with Command R7B: a model that learned the first alone would not stop."""
+    model = write_tokenizer(
+        tmp_path / "m", TWO_ENDS, ("<|turn|>", "<|answered|>", "<|end|>"), {"eos_token": eos}
+    )
+    seen = Seen(model, tmp_path, {"messages": PLAIN})
+    assert seen.labelling["stop_token"] == stop
+    ending = "<|answered|><|end|>" if stop == eos else "<|answered|>"
+    assert seen.learned == [f"Ho{ending}", f"<b>Ha{ending}"] and seen.ids == [rendered(model, PLAIN)]
+
+
+def test_calls_as_llama_factory_has_them(models: dict[str, Path], tmp_path: Path) -> None:
+    """A role function_call whose text is the call, and tools that are bare functions, as JSON text."""
+    one = {"name": "weather", "arguments": {"city": "Rom"}}
+    record = {
+        "conversations": [
+            {"from": "human", "value": "Hi"}, {"from": "function_call", "value": json.dumps(one)},
+            {"from": "observation", "value": "sunny"}, {"from": "gpt", "value": "Sunny."}],
+        "tools": json.dumps([FUNCTION]),
+    }  # fmt: skip
+    model = models["qwen3"]
+    seen = Seen(model, tmp_path, record)
+    plain = [m if m["role"] != "tool" else {"role": "tool", "content": "sunny"} for m in CALLING]
+    assert seen.ids == [rendered(model, plain[:end], TOOLS) for end in (2, 4)]
+    assert '{"name": "weather", "arguments": {"city": "Rom"}}' in seen.learned[0]
+    record["conversations"][1]["value"] = json.dumps([one, one])  # type: ignore[index]
+    assert Seen(model, tmp_path, record).learned[0].count("<tool_call>") == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["weather(Rom)", '{"name": "weather"', "[1]", "[]", '"a"', '{"name": "w"} x']
+)
+def test_a_text_that_is_no_call_has_an_unknown_role(
+    models: dict[str, Path], text: str, tmp_path: Path
+) -> None:
+    record = {"conversations": [
+        {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}, {"from": "human", "value": "He"},
+        {"from": "function_call", "value": text}, {"from": "observation", "value": "sunny"}]}  # fmt: skip
+    seen = Seen(models["qwen3"], tmp_path, record)
+    assert seen.report.entries["unknown_role"].count == 1
+    assert seen.learned == ["<think>\n\n</think>\n\nHo<|im_end|>"]
+
+
+def test_no_calls_in_a_template_without_them(models: dict[str, Path], tmp_path: Path) -> None:
+    one = '{"name": "w", "arguments": {}}'
+    record = {"conversations": [
+        {"from": "human", "value": "Hi"}, {"from": "function_call", "value": one},
+        {"from": "observation", "value": "sunny"}, {"from": "gpt", "value": "Sunny."},
+        {"from": "human", "value": "He"}, {"from": "gpt", "value": "Ha"}]}  # fmt: skip
+    seen = Seen(models["qwen3"], tmp_path, record, template="chatml")
+    assert seen.learned == []
+    assert seen.report.num_excluded == 1
