@@ -69,6 +69,7 @@ struct RecordNotes {
   // Of a piece of a record (record_pieces.h): what it has of it, and what is in no piece.
   std::string split;
   std::string lost;
+  bool ends_with_reply = false;  // no message after its last learned reply is in its row
   size_t told = 0;  // messages whose faults the piece before it has; 0 for a first or only piece
 };
 

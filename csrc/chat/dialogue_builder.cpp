@@ -251,16 +251,14 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
 
 void DialogueBuilder::choose_learned(Work& work) const {
   auto& messages = work.dialogue.messages;
-  if (train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
-  if (train_turns_ != TrainTurns::kAll) {
+  const bool ends_with_reply = notes_of(work.conversation).ends_with_reply;
+  if (ends_with_reply || train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
+  if (train_turns_ == TrainTurns::kEach || train_turns_ == TrainTurns::kLast) {
     for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
   }
-  const bool any = std::any_of(messages.begin(), messages.end(),
-                               [](const DialogueMessage& message) { return message.is_learned; });
-  if (any) return;
-  const bool calls =
-      std::any_of(work.findings.begin(), work.findings.end(),
-                  [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
+  if (std::ranges::any_of(messages, &DialogueMessage::is_learned)) return;
+  const bool calls = std::ranges::any_of(
+      work.findings, [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
   if (!messages.empty() && !calls) {
     work.exclude(Remark::kNotTrained, "\"train\" is false for every reply");
   }

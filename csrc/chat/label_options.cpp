@@ -25,9 +25,11 @@ MaskPolicy parse_mask_policy(const std::string& word) {
 }
 
 TrainTurns parse_train_turns(const std::string& word) {
-  return parse_word<TrainTurns>(
-      "train_turns", word,
-      {{"all", TrainTurns::kAll}, {"last", TrainTurns::kLast}, {"each", TrainTurns::kEach}});
+  return parse_word<TrainTurns>("train_turns", word,
+                                {{"all", TrainTurns::kAll},
+                                 {"last", TrainTurns::kLast},
+                                 {"each", TrainTurns::kEach},
+                                 {"each_with_thoughts", TrainTurns::kEachWithThoughts}});
 }
 
 OnBadSample parse_on_bad_sample(const std::string& word) {
@@ -47,7 +49,17 @@ const char* name_of(MaskPolicy policy) {
 }
 
 const char* name_of(TrainTurns turns) {
-  return turns == TrainTurns::kAll ? "all" : turns == TrainTurns::kLast ? "last" : "each";
+  switch (turns) {
+    case TrainTurns::kAll:
+      return "all";
+    case TrainTurns::kLast:
+      return "last";
+    case TrainTurns::kEach:
+      return "each";
+    case TrainTurns::kEachWithThoughts:
+      return "each_with_thoughts";
+  }
+  return "none";
 }
 
 void LabelOptions::check() const {

@@ -9,8 +9,10 @@ namespace fastsft {
 
 enum class MaskPolicy { kFastchat, kSpans };
 // Which replies are learned. kEach: all, each in a row of its own that ends with it, for templates
-// that write earlier replies otherwise once more messages follow.
-enum class TrainTurns { kAll, kLast, kEach };
+// that write earlier replies otherwise once more messages follow. kEachWithThoughts: kEach for a
+// record in which a reply before the last has thoughts, for templates that rewrite only those; else
+// kAll.
+enum class TrainTurns { kAll, kLast, kEach, kEachWithThoughts };
 enum class OnBadSample { kError, kSkip, kRepair };
 // What happens to conversations that are longer than a row.
 enum class Overlong { kTruncate, kSplit };

@@ -99,8 +99,12 @@ void Labeller::split(std::vector<Conversation>& conversations) const {
       split_overlong(tokenizer_, roles, options_.max_length, conversation, pieces);
     });
   }
-  if (options_.train_turns == TrainTurns::kEach) {
+  const bool of_thoughts = options_.train_turns == TrainTurns::kEachWithThoughts;
+  if (of_thoughts || options_.train_turns == TrainTurns::kEach) {
     replace_each([&](Conversation& conversation, std::vector<Conversation>& pieces) {
+      if (of_thoughts && !has_earlier_thoughts(conversation)) {
+        return pieces.push_back(std::move(conversation));
+      }
       split_replies(builder_, tokenizer_, options_.max_length, conversation, pieces);
     });
   }

@@ -24,8 +24,12 @@ namespace fastsft {
 void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t max_length,
                     Conversation& conversation, std::vector<Conversation>& result);
 
-// --train_turns each: for every reply that may be learned the record up to it; the last piece is
-// the whole record, so that what `builder` finds is found. Replies after so much text that no row
+// True if a message before the last has thoughts: <think> or </think> in its text, or a field.
+bool has_earlier_thoughts(const Conversation& conversation);
+
+// --train_turns each: for every reply that may be learned the record up to it, in which the replies
+// before are marked as not trained; the last piece is the whole record, so that what `builder`
+// finds is found. Replies after so much text that no row
 // of `max_length` ids reaches them are in no piece. Records of more than 1,024 other replies, or
 // with more than 64 MiB in all pieces, which are in memory together, are left out.
 void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, int64_t max_length,

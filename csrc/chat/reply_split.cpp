@@ -49,6 +49,12 @@ size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends,
   return ends.size();
 }
 
+// The piece of `reply` ends with it, and the replies before teach nothing in it.
+void train_only(size_t reply, const std::vector<size_t>& ends, Conversation& part) {
+  own_notes(part).ends_with_reply = true;
+  for (size_t i = 0; i < reply; ++i) part.messages[ends[i]].train = ValueKind::kFalse;
+}
+
 // Of the pieces that end with the first `count` replies.
 size_t bytes_of_pieces(const Conversation& conversation, const std::vector<size_t>& ends,
                        size_t count) {
@@ -65,6 +71,7 @@ Conversation up_to(const Conversation& whole, const std::vector<size_t>& ends, s
   Conversation part = without_messages(whole);
   if (!whole.id.empty()) part.id = concat(whole.id, "_", end);
   part.messages.assign(whole.messages.begin(), whole.messages.begin() + static_cast<long>(end) + 1);
+  train_only(reply, ends, part);
   RecordNotes& notes = own_notes(part);
   notes.split = concat("reply ", reply + 1, " of ", ends.size(), ", in a row of its own");
   if (reply > 0) notes.lost.clear();  // the first piece says it
@@ -74,11 +81,24 @@ Conversation up_to(const Conversation& whole, const std::vector<size_t>& ends, s
 
 }  // namespace
 
+bool has_earlier_thoughts(const Conversation& conversation) {
+  const auto& messages = conversation.messages;
+  const auto thinks = [](const Message& message) {
+    const std::string& text = message.value.text;
+    return text.find("<think>") != text.npos || text.find("</think>") != text.npos ||
+           (message.extras != nullptr && !message.extras->reasoning.empty());
+  };
+  return !messages.empty() && std::any_of(messages.begin(), messages.end() - 1, thinks);
+}
+
 void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, int64_t max_length,
                    Conversation& conversation, std::vector<Conversation>& result) {
   const std::vector<size_t> ends =
       conversation.is_left_out ? std::vector<size_t>() : builder.reply_ends(conversation);
-  if (ends.size() < 2) return result.push_back(std::move(conversation));
+  if (ends.size() < 2) {
+    own_notes(conversation).ends_with_reply = true;
+    return result.push_back(std::move(conversation));
+  }
   const size_t count = ends.size();
   const size_t within = count_within(tokenizer, ends, max_length, conversation);
   const size_t before_last = std::min(within, count - 1);
@@ -92,6 +112,7 @@ void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, i
   for (size_t reply = 0; reply < before_last; ++reply) {
     result.push_back(up_to(conversation, ends, reply));
   }
+  train_only(count - 1, ends, conversation);
   RecordNotes& notes = own_notes(conversation);
   notes.split = concat("reply ", count, " of ", count, ", in a row of its own");
   notes.told = before_last == 0 ? 0 : ends[before_last - 1] + 1;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from transformers import AutoTokenizer
 import byte_level_files
 from data_formats import labelled, write_records
 from family_models import TEMPLATES
-from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
+from fastsft.data.supervised import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
 
@@ -206,6 +208,39 @@ def test_replies_with_and_without_thoughts(models: dict[str, Path], tmp_path: Pa
         "Ho<|im_end|>", "<b>Ha<|im_end|>", "<think>\nhm\n</think>\n\nHo<|im_end|>",
     ]  # fmt: skip
     assert seen.ids == [rendered(models["qwen3.5"], each) for each in (PLAIN[:2], PLAIN, THINKING)]
+
+
+def test_rows_of_replies_only_where_there_are_thoughts(models: dict[str, Path], tmp_path: Path) -> None:
+    """GLM's template takes thoughts out of earlier replies and leaves others as they are."""
+    thinking = [*THINKING, user("He"), says("Ha"), user("Ho"), says("<think>\nhum\n</think>\n\nHu")]
+    fields = [user("Hi"), says("Ho", reasoning_content="hm"), user("He"), says("Ha")]
+    last = [*PLAIN, user("Ho"), says("<think>\nhum\n</think>\n\nHu")]
+    untrained = [*THINKING, user("He"), says("Ha", train=False)]
+    lists = [PLAIN, thinking, fields, last, untrained]
+    seen = Seen(models["glm-4.5"], tmp_path, *({"messages": each} for each in lists))
+    assert seen.labelling["train_turns"] == "each_with_thoughts"
+    assert "records with thoughts in rows of their own" in label_words(seen.labelling)
+    rows = [PLAIN, *(thinking[:end] for end in (2, 4, 6)), *(fields[:end] for end in (2, 4)), last, THINKING]
+    clean = [[{k: v for k, v in m.items() if k != "train"} for m in row] for row in rows]
+    assert seen.ids == [rendered(models["glm-4.5"], row, more="<|user|>") for row in clean]
+    empty, first, second = ("\n<think>" + thoughts + "</think>\n" for thoughts in ("", "hm", "hum"))
+    assert seen.learned == [f"{text}<|user|>" for text in (
+        f"{empty}Ho", f"{empty}<b>Ha", f"{first}Ho", f"{empty}Ha", f"{second}Hu", f"{first}Ho", f"{empty}Ha",
+        f"{empty}Ho", f"{empty}<b>Ha", f"{second}Hu", f"{first}Ho")]  # fmt: skip
+    assert seen.report.entries["split"].count == 5
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+def test_lazy_preprocess(models: dict[str, Path], thinks: bool, tmp_path: Path) -> None:
+    """It has an effect where no record of the data is divided."""
+    path = write_records(tmp_path / "d.json", [{"messages": [*(THINKING if thinks else PLAIN[:2]), *PLAIN]}])
+    tokenizer = Tokenizer.from_pretrained(models["glm-4.5"], model_max_length=LENGTH)
+    given = SimpleNamespace(
+        data_path=str(path), eval_data_path=None, lazy_preprocess=True, data_cache="none", mask_policy="spans"
+    )
+    made = make_supervised_data_module(tokenizer, given)["train_dataset"]
+    assert type(made).__name__ == ("SupervisedDataset" if thinks else "LazySupervisedDataset")
+    assert len(made) == (3 if thinks else 1)
 
 
 BLOCKS = (

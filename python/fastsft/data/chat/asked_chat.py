@@ -90,6 +90,12 @@ def tools_probe(nonce: str) -> Chat:
     return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
 
 
+def thoughts_probes(thoughts: str) -> list[Chat]:
+    """Chats of two turns with these thoughts in each reply: in its text, and in fields of their own."""
+    in_text = {**_REPLY, "content": f"<think>\n{thoughts}\n</think>\n\nHo"}
+    return [Chat([_USER, reply] * 2) for reply in (in_text, {**_REPLY, **_thoughts(thoughts)})]
+
+
 def reasoning_probe(nonce: str) -> Chat:
     """A chat with `nonce` as the thoughts of its reply."""
     return Chat([_USER, {**_REPLY, **_thoughts(nonce)}])

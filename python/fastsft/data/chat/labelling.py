@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft import _C
+from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import check_template
 from fastsft.data.chat.template_choice import choose_template
 from fastsft.runtime.terminal_text import one_line
@@ -17,6 +18,7 @@ from fastsft.runtime.terminal_text import one_line
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
 EACH = "each"  # of --train_turns
+EACH_WITH_THOUGHTS = "each_with_thoughts"  # what its "all" is with templates that rewrite only thoughts
 DATE = "template_date"  # of labelling, the day that the template was told
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
@@ -28,10 +30,11 @@ class LabelSettings:
     mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
     of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
     "all", "last", or "each": all, in a row each, which "all" becomes with a model's own template that writes
-    earlier replies otherwise than the last. role_map: name in the data -> role. on_bad_sample: "error",
-    "skip", "repair" (spans only), or None for the policy's default. overlong: "truncate", or "split" as
-    FastChat's data/split_long_conversation.py does. template_date: the day that a model's own template is
-    told, in ISO form; None: today. why: in words, where auto chose the policy.
+    earlier replies otherwise than the last; where it does so only with thoughts, for records with thoughts.
+    role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the
+    policy's default. overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does.
+    template_date: the day that a model's own template is told, in ISO form; None: today. why: in words, where
+    auto chose the policy.
     """
 
     mask_policy: str = "fastchat"
@@ -101,7 +104,7 @@ def make_labeller(
         chosen.template_date,
     )  # fmt: skip
 
-    turns = EACH if chosen.train_turns == "all" and model and model.rewrites else chosen.train_turns
+    turns = _turns(chosen.train_turns, model)
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
     def build(length: int) -> _C.Labeller:
@@ -135,10 +138,16 @@ def make_labeller(
     return build(max_length)
 
 
+def _turns(asked: str, model: ModelTemplate | None) -> str:
+    if asked != "all" or model is None:
+        return asked
+    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else asked
+
+
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
 
-    train_turns: only where each reply has a row of its own. template_date: only where the template asks for
+    train_turns: only where replies have rows of their own. template_date: only where the template asks for
     one.
     """
     options = labeller.options
@@ -146,7 +155,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
         "mask_policy": options.mask_policy,
         "template": options.chat_template,
         "stop_token": options.stop_token,
-        **({"train_turns": options.train_turns} if options.train_turns == EACH else {}),
+        **({"train_turns": turns} if (turns := options.train_turns) in (EACH, EACH_WITH_THOUGHTS) else {}),
         **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),
     }
@@ -157,6 +166,8 @@ def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
     stop = one_line(labelling["stop_token"])
     if labelling.get("train_turns") == EACH:
         more = f", each reply in a row of its own{more}"
+    if labelling.get("train_turns") == EACH_WITH_THOUGHTS:
+        more = f", replies of records with thoughts in rows of their own{more}"
     why = f"; {labelling[WHY]}" if labelling.get(WHY) else ""
     policy, template = labelling["mask_policy"], labelling["template"]
     return f"--mask_policy {policy}, template {template}, stop token {stop}{more}{why}"

@@ -30,6 +30,7 @@ from fastsft.data.chat.asked_chat import (
     asked_chat,
     call_probe,
     reasoning_probe,
+    thoughts_probes,
     tools_probe,
 )
 from fastsft.data.chat.pieces import Piece, Span, cut_pieces, is_written, place_contents
@@ -192,18 +193,27 @@ class Program:
         return "", ""
 
     def trait(self, name: str) -> bool:
-        """rewrites: a first reply is not in the text of two turns as in that of one. marks_replies: the
-        template itself says where a reply begins, by a prompt or by generation blocks. Else whether it writes
-        the field `name`: tools, tool_calls or reasoning_content."""
+        """rewrites: a first reply is not in the text of two turns as in that of one. rewrites_thoughts: one
+        that has thoughts is not. marks_replies: the template itself says where a reply begins, by a prompt or
+        by generation blocks. Else whether it writes the field `name`: tools, tool_calls or reasoning_content.
+        """
         if name == "rewrites":
             skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
             return not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults
+        if name == "rewrites_thoughts":
+            return not self.has_blocks and any(map(self._rewrites, thoughts_probes(self._nonce)))
         if name == "marks_replies":
             asked = self._marked(("user",))
             return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
         if name == "tool_calls":
             return self._call_form is not None
         return self._writes(tools_probe(self._nonce) if name == "tools" else reasoning_probe(self._nonce))
+
+    def _rewrites(self, probe: Chat) -> bool:
+        with contextlib.suppress(Refused, Fatal):
+            spans, faults = self._spans.by_prompts(probe, self.text(probe), [1, 3])
+            return 3 in spans and 1 in faults
+        return False
 
     def _writes(self, probe: Chat) -> bool:
         """True if the nonce of a probe is in its text."""

@@ -124,6 +124,11 @@ class ModelTemplate:
         return self._trait("rewrites")
 
     @cached_property
+    def rewrites_thoughts(self) -> bool:
+        """True if it does so with replies that have thoughts."""
+        return self._trait("rewrites_thoughts")
+
+    @cached_property
     def marks_replies(self) -> bool:
         """True if it says where replies begin: what it writes before a reply's text is generated, too."""
         return self._trait("marks_replies")

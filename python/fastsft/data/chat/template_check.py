@@ -45,7 +45,7 @@ def check_template(
     for turns in range(1, len(TURNS) + 1) if train_turns == "each" else whole:
         seen = _C.explain_record(json.dumps(probe_record(turns=turns)), labeller)
         replies = [reply for _, reply in TURNS[:turns]]
-        learned = replies if train_turns == "all" else replies[-1:]
+        learned = replies[-1:] if train_turns in ("each", "last") else replies
         faults = _faults(seen, native, stop_token, learned, has_lead, ending or stop_token)
         if faults:
             name, policy = labeller.options.chat_template, labeller.options.mask_policy
