@@ -36,7 +36,7 @@ void bind_options(py::module_& module) {
                        const std::string& on_bad_sample, const std::string& overlong,
                        const std::string& digest, const std::string& stop_token,
                        const std::vector<std::string>& template_fields,
-                       const std::string& template_date) {
+                       const std::string& template_date, const std::string& call_stop_token) {
              const bool is_models = chat_template == kModelTemplate;
              return LabelOptions{.mask_policy = parse_mask_policy(mask_policy),
                                  .chat_template = is_models
@@ -44,6 +44,7 @@ void bind_options(py::module_& module) {
                                                       : canonical_template_name(chat_template),
                                  .chat_template_digest = digest,
                                  .stop_token = stop_token,
+                                 .call_stop_token = call_stop_token,
                                  .template_date = template_date,
                                  .template_fields = template_fields,
                                  .max_length = max_length,
@@ -62,13 +63,14 @@ void bind_options(py::module_& module) {
            py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
            py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
            py::arg("stop_token") = "", py::arg("template_fields") = std::vector<std::string>(),
-           py::arg("template_date") = "")
+           py::arg("template_date") = "", py::arg("call_stop_token") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_property_readonly("train_turns",
                              [](const LabelOptions& self) { return name_of(self.train_turns); })
       .def_readonly("chat_template", &LabelOptions::chat_template)
       .def_readonly("stop_token", &LabelOptions::stop_token)
+      .def_readonly("call_stop_token", &LabelOptions::call_stop_token)
       .def_readonly("template_date", &LabelOptions::template_date)
       .def_readonly("max_length", &LabelOptions::max_length)
       .def_readonly("pad_id", &LabelOptions::pad_id)

@@ -155,6 +155,7 @@ void bind_tokenizer(py::module_& module) {
       .def("token_text", &Tokenizer::token_text, py::arg("id"))
       .def("find_token", &Tokenizer::find_token, py::arg("text"))
       .def("is_special", &Tokenizer::is_special, py::arg("id"))
+      .def("is_control", &Tokenizer::is_control, py::arg("id"))
       .def_property_readonly("adds_bos", &Tokenizer::adds_bos)
       .def("encode_batch", &encode_batch, py::arg("texts"), py::arg("split_special_tokens") = false,
            release())

@@ -41,7 +41,8 @@ struct Message {
                                         // next to a "role" that counts
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
-  bool calls_tool = false;              // has "tool_calls" or "function_call", or is one
+  bool calls_tool = false;              // has "tool_calls" or "function_call", or is_call
+  bool is_call = false;                 // of role kCallRole: the call is its text
   std::shared_ptr<const MessageExtras> extras;  // most messages have none
   ValueKind train = ValueKind::kMissing;
   int64_t byte = 0;             // where it begins in its file

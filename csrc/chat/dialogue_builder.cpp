@@ -80,7 +80,7 @@ bool DialogueBuilder::lacks_text(const DialogueMessage& message) const {
 DialogueMessage DialogueBuilder::make_message(Work& work, size_t index, Role role,
                                               std::string_view text) const {
   const Message& source = work.conversation.messages[index];
-  const bool is_reply = role == Role::kAssistant, calls = is_reply && source.calls_tool;
+  const bool is_reply = role == Role::kAssistant, calls = is_reply && calls_tool(source);
   DialogueMessage message{.role = role, .text = text, .first = index, .last = index};
   message.calls_tool = calls && fields_.calls;
   message.is_learned = is_reply && calls == message.calls_tool && work.is_trained(index);
@@ -144,7 +144,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                                   std::string_view text) const {
   auto& messages = work.dialogue.messages;
   const DialogueMessage message = make_message(work, index, role, text);
-  const bool calls = role == Role::kAssistant && work.conversation.messages[index].calls_tool;
+  const bool calls = role == Role::kAssistant && calls_tool(work.conversation.messages[index]);
   if (calls && !fields_.calls && !is_empty(text)) {
     // Learned, its end would teach to stop where a call comes.
     work.note(Remark::kToolCall, Action::kSalvaged, index,
@@ -185,8 +185,8 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
                      concat("message is ", describe(message.kind), "; expected an object"));
   }
   auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
-  const bool is_call = !role && message.calls_tool && message.from.text == kCallRole;
-  if (is_call) role = Role::kAssistant;
+  const bool calls = is_call(message);
+  if (calls) role = Role::kAssistant;
   if (message.from.kind == ValueKind::kMissing) {
     return work.stop(Remark::kBadMessage, index, unknown_role(message.from));
   }
@@ -197,13 +197,13 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
         "this chat template has no messages of role tool; a model's own may (--template model)");
   }
   const Value& value = message.value;
-  if (value.kind == ValueKind::kMissing && !message.calls_tool) {
+  if (value.kind == ValueKind::kMissing && !calls_tool(message)) {
     return work.stop(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
   }
   if (value.is_true && !value.is_text() && !value.is_text_parts) {
     return work.stop(Remark::kNotText, index, concat("text is ", describe(value.kind)));
   }
-  std::string_view text = is_call ? std::string_view() : std::string_view(value.text);
+  std::string_view text = calls ? std::string_view() : std::string_view(value.text);
   if (find_invalid_utf8(text) != std::string_view::npos) {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
@@ -225,7 +225,7 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
     const size_t source = messages[std::min(empty, end - 1)].first;
     if (empty < end) {
       const bool is_user = messages[empty].role == Role::kUser;
-      const bool calls = !is_user && work.conversation.messages[source].calls_tool;
+      const bool calls = !is_user && calls_tool(work.conversation.messages[source]);
       const Remark reply = calls                    ? Remark::kToolCall
                            : end == messages.size() ? Remark::kEmptyLastReply
                                                     : Remark::kEmptyMiddleReply;

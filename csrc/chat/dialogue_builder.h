@@ -41,6 +41,13 @@ class DialogueBuilder {
   bool add_system(Work& work, size_t index, std::string_view text) const;
   bool follows(const Work& work, Role role) const;
   bool is_empty(std::string_view text) const;
+  // A role that --role_map gives to calls counts where the template writes none.
+  bool is_call(const Message& message) const {
+    return message.is_call && (fields_.calls || !roles_.find(message.from.text));
+  }
+  bool calls_tool(const Message& message) const {
+    return message.is_call ? is_call(message) : message.calls_tool;
+  }
   bool lacks_text(const DialogueMessage& message) const;
   DialogueMessage make_message(Work& work, size_t index, Role role, std::string_view text) const;
   void remove_incomplete_turns(Work& work) const;

@@ -23,6 +23,7 @@ struct LabelOptions {
   std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"
   std::string chat_template_digest;           // of the model's own template, "" for a named one
   std::string stop_token{};                   // of a template that is not data, for reports
+  std::string call_stop_token{};              // what ends calls of tools, where it is another one
   std::string template_date{};                // that it asked for, "" for none; for reports
   // What such a template writes other than roles and texts (template_fields.h).
   std::vector<std::string> template_fields{};

@@ -7,6 +7,8 @@
 namespace fastsft {
 namespace {
 
+constexpr std::string_view kEmptyText = "\"\"";  // as JSON
+
 // Whether the next value is {"type": "text", "text": "..."}.
 bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
   type.clear();
@@ -40,12 +42,24 @@ bool holds_nothing(const Value& value) {
   return text.empty() || text == "[]" || text == "null";
 }
 
+// Whether the object that comes next says which function is called.
+bool names_function(JsonScanner scanner) {
+  bool is_named = false;
+  std::string key;
+  scanner.enter_object();
+  while (scanner.next_key(key)) {
+    is_named = is_named || key == "name" || key == "function";
+    scanner.skip();
+  }
+  return is_named;
+}
+
 // The calls that a text holds, an object or a list of them, as a message's "tool_calls"; empty for
 // another text.
 std::string calls_in(std::string_view text) {
   std::string calls;
   const auto add = [&](JsonScanner& scanner) {
-    if (scanner.peek() != ValueKind::kObject) return false;
+    if (scanner.peek() != ValueKind::kObject || !names_function(scanner)) return false;
     calls += concat(calls.empty() ? "[" : ", ",
                     "{\"type\": \"function\", \"function\": ", scanner.read_raw(), "}");
     return true;
@@ -133,6 +147,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   settle_names(message, std::move(role), std::move(content));
   if (extras.calls.empty() && message.value.is_text() && message.from.text == kCallRole) {
     extras.calls = calls_in(message.value.text);
+    message.is_call = !extras.calls.empty();
   }
   message.calls_tool = !extras.calls.empty();
   const auto is_set = [](const std::string& json) { return !json.empty(); };
@@ -164,13 +179,17 @@ bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
                                                      : nullptr;
   if (text == nullptr) return false;
   const ValueKind kind = scanner.peek();
-  if (!is_reasoning || kind != ValueKind::kNull) text->clear();  // another name may have it
+  if (!is_reasoning) text->clear();
   if (kind != ValueKind::kString) {
     scanner.skip();
     if (kind != ValueKind::kNull) unused_.add(concat("a message's ", key_, " that is no text"));
     return true;
   }
-  *text = scanner.read_raw();
+  const std::string_view json = scanner.read_raw();
+  const bool is_given =
+      is_reasoning && text->size() > kEmptyText.size();  // by another of its names
+  if (is_given && json != *text && json != kEmptyText) unused_.add("a message's second thoughts");
+  if (!is_given) *text = json;
   unused_.add("a message's " + key_);
   return true;
 }

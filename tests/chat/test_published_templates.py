@@ -15,6 +15,7 @@ from data_formats import labelled, write_records
 from family_models import TEMPLATES
 from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
 from fastsft.data.supervised import make_supervised_data_module
+from fastsft.inspection.data_report import note_stop_token
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
 
@@ -137,7 +138,7 @@ def test_a_prompt_that_goes_on_with_thoughts(
     seen = Seen(models["deepseek-r1"], tmp_path, {"messages": PLAIN})
     assert seen.learned == [f"Ho{R1[3]}", f"<b>Ha{R1[3]}"]
     assert seen.ids == [rendered(models["deepseek-r1"], PLAIN)]
-    assert "prompt for a reply goes on with '<think>\\n'" in capfd.readouterr().out
+    assert "prompt for a reply ends with '<think>\\n'" in capfd.readouterr().out
 
 
 def test_replies_that_the_next_turn_ends(
@@ -196,18 +197,79 @@ def test_names_of_thoughts(models: dict[str, Path], name: str, tmp_path: Path) -
     ]
     assert seen.report.formats[0].unused == []
     assert seen.ids == [rendered(models["gpt-oss"], [user("Hi"), says("Ho", thinking="Hm.")])]
-    empty = [user("Hi"), {**says("Ho"), name: "Hm.", "reasoning": None if name != "reasoning" else "Hm."}]
-    assert Seen(models["gpt-oss"], tmp_path, {"messages": empty}).ids == seen.ids
+    for nothing in (None, "", [], True):
+        others = {other: nothing for other in ("thinking", "reasoning", "reasoning_content") if other != name}
+        for both in ({**says("Ho"), name: "Hm.", **others}, {**says("Ho"), **others, name: "Hm."}):
+            again = Seen(models["gpt-oss"], tmp_path, {"messages": [user("Hi"), both]})
+            assert again.ids == seen.ids, both
+
+
+def test_two_thoughts_are_told(models: dict[str, Path], tmp_path: Path) -> None:
+    both = [user("Hi"), says("Ho", thinking="Hm.", reasoning="Hum.")]
+    seen = Seen(models["gpt-oss"], tmp_path, {"messages": both})
+    assert "Hm." in seen.learned[0] and seen.report.formats[0].unused == ["a message's second thoughts"]
 
 
 def test_replies_with_and_without_thoughts(models: dict[str, Path], tmp_path: Path) -> None:
-    """Qwen3.5's prompt has an empty block of thoughts; a reply that thinks leaves it where its own begins."""
-    seen = Seen(models["qwen3.5"], tmp_path, {"messages": PLAIN}, {"messages": THINKING})
+    """Qwen3.5's prompt has an empty block of thoughts; a reply that thinks leaves it after its first tag."""
+    fields = [user("Hi"), says("Ho", reasoning_content="hm")]
+    seen = Seen(models["qwen3.5"], tmp_path, *({"messages": m} for m in (PLAIN, THINKING, fields)))
     assert seen.labelling["train_turns"] == "each"
-    assert seen.learned == [
-        "Ho<|im_end|>", "<b>Ha<|im_end|>", "<think>\nhm\n</think>\n\nHo<|im_end|>",
+    thought = "hm\n</think>\n\nHo<|im_end|>"
+    assert seen.learned == ["Ho<|im_end|>", "<b>Ha<|im_end|>", thought, thought]
+    assert seen.ids == [rendered(models["qwen3.5"], each) for each in (PLAIN[:2], PLAIN, THINKING, fields)]
+
+
+@pytest.mark.parametrize("text", ["a", "s", "A", "<", "assistant", "think", "hm", "Ho"])
+def test_texts_that_are_in_their_headers_too(models: dict[str, Path], text: str, tmp_path: Path) -> None:
+    """No role's mark is learned, whatever the reply is."""
+    thought = [user("Hi"), says(text, reasoning_content="hm")]
+    seen = Seen(models["qwen3.5"], tmp_path, {"messages": thought})
+    assert seen.learned == [f"hm\n</think>\n\n{text}<|im_end|>"]
+    stripped = [user("Hi"), says("<think>hm</think>b"), user("He"), says(text)]
+    assert Seen(models["deepseek-r1"], tmp_path, {"messages": stripped}).learned == [
+        f"b{R1[3]}",
+        text + R1[3],
+    ]
+
+
+OTHER_HEADER = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
+)
+
+
+def test_a_prompt_with_another_header_is_refused(tmp_path: Path) -> None:
+    """A model would be asked after a text that it never saw."""
+    model = write_tokenizer(tmp_path / "m", OTHER_HEADER, CHATML, {"eos_token": "<|im_end|>"})
+    with pytest.raises(ValueError, match="reply 1 does not follow its prompt"):
+        Seen(model, tmp_path, {"messages": PLAIN})
+
+
+def test_a_call_that_is_a_text_of_a_model_whose_turns_have_no_end(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """What comes next decides: a tool's result ends the reply before it."""
+    call = "<tool_call>weather</tool_call>"
+    messages = [user("Hi"), says(call), RESULT, says("Sunny.")]
+    seen = Seen(models["glm-4.5"], tmp_path, {"messages": messages}, {"messages": PLAIN})
+    assert seen.learned[:2] == [
+        f"\n<think></think>\n{call}<|observation|>", "\n<think></think>\nSunny.<|user|>",
     ]  # fmt: skip
-    assert seen.ids == [rendered(models["qwen3.5"], each) for each in (PLAIN[:2], PLAIN, THINKING)]
+    assert seen.report.num_excluded == 0 and len(seen.ids) == 2
+
+
+def test_ends_of_calls_are_saved_as_ends(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelling = Seen(models["glm-4.5"], tmp_path, {"messages": PLAIN}).labelling
+    assert labelling["call_stop_token"] == "<|observation|>"
+    tokenizer = Tokenizer.from_pretrained(models["glm-4.5"])
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [50260]}')
+    note_stop_token(SimpleNamespace(source_directory=tmp_path, config={}), tokenizer, labelling)
+    user_id, observation = map(tokenizer.convert_tokens_to_ids, ("<|user|>", "<|observation|>"))
+    assert user_id == 50260 and tokenizer.stop_token_ids == [observation]
+    assert "call_stop_token" not in Seen(models["qwen3"], tmp_path, {"messages": PLAIN}).labelling
 
 
 def test_rows_of_replies_only_where_there_are_thoughts(models: dict[str, Path], tmp_path: Path) -> None:
@@ -269,6 +331,26 @@ def test_blocks_are_no_sign_of_calls(tmp_path: Path) -> None:
     assert "tools" in seen.report.formats[0].unused
 
 
+def test_a_block_without_a_stop_token(tmp_path: Path) -> None:
+    """Of a call whose end is not in it: it would be learned without one."""
+    source = BLOCKS.replace(
+        "{% generation %}<|im_end|>", "{% generation %}{{ '<|im_end|>' if not m.tool_calls }}"
+    )
+    source = source.replace("{{ m.content }}{% endg", "{{ m.content }}{{ m.tool_calls }}{% endg")
+    model = write_tokenizer(tmp_path / "m", source, CHATML, {"eos_token": "<|im_end|>"})
+    seen = Seen(model, tmp_path, {"messages": CALLING}, {"messages": PLAIN})
+    assert len(seen.ids) == 1 and seen.report.num_excluded == 1
+
+
+def test_bos_ends_no_reply(tmp_path: Path) -> None:
+    source = "{% for m in messages %}{{ '<s>' if m.role == 'user' }}{{ m.role }}:{{ m.content }}{% endfor %}"
+    model = write_tokenizer(
+        tmp_path / "m", source, ("<s>",), {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
+    )
+    with pytest.raises(ValueError, match="holds no special token"):
+        Seen(model, tmp_path, {"messages": PLAIN})
+
+
 TWO_ENDS = (
     "{% for m in messages %}<|turn|>{{ m.role }}:{% if m.role == 'assistant' %}{{ m.content }}<|answered|>"
     "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
@@ -304,10 +386,14 @@ def test_calls_as_llama_factory_has_them(models: dict[str, Path], tmp_path: Path
     assert '{"name": "weather", "arguments": {"city": "Rom"}}' in seen.learned[0]
     record["conversations"][1]["value"] = json.dumps([one, one])  # type: ignore[index]
     assert Seen(model, tmp_path, record).learned[0].count("<tool_call>") == 2
+    for value in (one, {"type": "function", "function": one}):
+        record["conversations"][1]["value"] = json.dumps(value)  # type: ignore[index]
+        assert Seen(model, tmp_path, record, role_map={"function_call": "assistant"}).ids == seen.ids
 
 
 @pytest.mark.parametrize(
-    "text", ["weather(Rom)", '{"name": "weather"', "[1]", "[]", '"a"', '{"name": "w"} x']
+    "text",
+    ["weather(Rom)", "{}", '{"city": "Rom"}', '{"name": "weather"', "[1]", "[]", '"a"', '{"name": "w"} x'],
 )
 def test_a_text_that_is_no_call_has_an_unknown_role(
     models: dict[str, Path], text: str, tmp_path: Path
@@ -327,5 +413,8 @@ def test_no_calls_in_a_template_without_them(models: dict[str, Path], tmp_path: 
         {"from": "observation", "value": "sunny"}, {"from": "gpt", "value": "Sunny."},
         {"from": "human", "value": "He"}, {"from": "gpt", "value": "Ha"}]}  # fmt: skip
     seen = Seen(models["qwen3"], tmp_path, record, template="chatml")
-    assert seen.learned == []
-    assert seen.report.num_excluded == 1
+    assert seen.learned == [] and seen.report.num_excluded == 1
+    del record["conversations"][2:4]  # with a role of its own the text is a reply as others are
+    mapped = {"template": "chatml", "role_map": {"function_call": "assistant"}}
+    seen = Seen(models["qwen3"], tmp_path, record, **mapped)
+    assert seen.learned == [f"{one}<|im_end|>", "Ha<|im_end|>"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
+from fastsft.data.chat.labelling import CALL_STOP
 from fastsft.data.chat.template_check import warn_of_stop
 from fastsft.data.item_rows import append_item
 from fastsft.model.config import read_generation_config
@@ -25,6 +26,7 @@ REPORT_NAME = "data_report.json"
 _BEGIN, _END = "\u27e6", "\u27e7"
 
 
+_STOPS = ("stop_token", CALL_STOP)
 _STOP_TOKENS = "stop_token_ids"  # which model/config.py looks for
 
 
@@ -74,21 +76,20 @@ def show_data(
 
 
 def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str]) -> None:
-    """Say when the stop token is not in the model's eos_token_id, and save it there."""
+    """Say which stop tokens are not in the model's eos_token_id, and save them there."""
     native = getattr(tokenizer, "native", None)
     if native is None or "stop_token" not in labelling:
         return  # of a script's own data
-    stop = native.find_token(labelling["stop_token"])
-    if stop < 0:
-        return
+    stops = {native.find_token(labelling[name]): labelling[name] for name in _STOPS if name in labelling}
     config = read_generation_config(model.source_directory) or model.config
     known = config.get("eos_token_id")
     ids = known if isinstance(known, list) else [known] if isinstance(known, int) else []
-    message = warn_of_stop(stop, ids, labelling["stop_token"])
-    if message is None:
-        return
-    setattr(tokenizer, _STOP_TOKENS, [stop])
-    warn_once(f"{message}; the saved model has it")
+    messages = {stop: warn_of_stop(stop, ids, text) for stop, text in stops.items() if stop >= 0}
+    missing = [stop for stop, message in messages.items() if message]
+    if missing:
+        setattr(tokenizer, _STOP_TOKENS, missing)
+    for stop in missing:
+        warn_once(f"{messages[stop]}; the saved model has it")
 
 
 def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, count: int) -> Iterator[str]:

@@ -26,6 +26,8 @@ class CallForm(NamedTuple):
     null_content: bool = False
 
 
+# By the names that templates have for them: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _USER, _REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
 _RESULT = {"role": "tool", "content": "1", "name": "f"}
 CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_text in (False, True))
@@ -61,19 +63,24 @@ class Chat(NamedTuple):
 
 
 def asked_chat(
-    system: str | None, messages: list[Message], tools: str = "", form: CallForm | None = None
+    system: str | None,
+    messages: list[Message],
+    tools: str = "",
+    form: CallForm | None = None,
+    thoughts: str = THOUGHTS[0],
 ) -> Chat:
     """The conversation with its fields read.
 
     form: of calls; by default arguments are objects, as transformers' documentation has them and vLLM makes
-    them of the texts that OpenAI's files hold. Refused for fields of another form.
+    them of the texts that OpenAI's files hold. thoughts: the template's name for them. Refused for fields of
+    another form.
     """
     as_text, null_content = form or CallForm()
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     for role, text, _, more in messages:
         fields = _read(more) if more else {}
-        if "reasoning_content" in fields:
-            fields |= _thoughts(fields["reasoning_content"])
+        if THOUGHTS[0] in fields:
+            fields[thoughts] = fields.pop(THOUGHTS[0])
         if "tool_calls" in fields:
             calls = _list(fields["tool_calls"], "tool_calls")
             fields["tool_calls"] = [_call(call, as_text) for call in calls]
@@ -90,15 +97,10 @@ def tools_probe(nonce: str) -> Chat:
     return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
 
 
-def thoughts_probes(thoughts: str) -> list[Chat]:
-    """Chats of two turns with these thoughts in each reply: in its text, and in fields of their own."""
+def thoughts_probe(thoughts: str, name: str | None, turns: int = 1) -> Chat:
+    """A chat with these thoughts in each reply: in the field `name`, or in the text."""
     in_text = {**_REPLY, "content": f"<think>\n{thoughts}\n</think>\n\nHo"}
-    return [Chat([_USER, reply] * 2) for reply in (in_text, {**_REPLY, **_thoughts(thoughts)})]
-
-
-def reasoning_probe(nonce: str) -> Chat:
-    """A chat with `nonce` as the thoughts of its reply."""
-    return Chat([_USER, {**_REPLY, **_thoughts(nonce)}])
+    return Chat([_USER, {**_REPLY, name: thoughts} if name else in_text] * turns)
 
 
 def call_probe(nonce: str, form: CallForm) -> Chat:
@@ -108,11 +110,6 @@ def call_probe(nonce: str, form: CallForm) -> Chat:
     content = None if form.null_content else ""
     calling = {"role": "assistant", "content": content, "tool_calls": [call]}
     return Chat([_USER, calling, {**_RESULT, "tool_call_id": call["id"]}, _REPLY])
-
-
-def _thoughts(text: str) -> dict[str, str]:
-    """By all names that templates have for them: of Qwen and GLM, of vLLM and Gemma, of gpt-oss and LFM."""
-    return dict.fromkeys(("reasoning_content", "reasoning", "thinking"), text)
 
 
 def _read(text: str) -> Any:
@@ -153,6 +150,8 @@ def _call(call: Any, as_text: bool) -> Any:
     if not isinstance(call, dict):
         raise Refused("a call of a tool is no object")
     function = call.get("function", call)
+    if isinstance(function, dict) and isinstance(function.get("function"), dict):  # a call as a call's text
+        function = function["function"]
     if not isinstance(function, dict) or "arguments" not in function:
         return call
     changed = {**function, "arguments": _arguments(function["arguments"], as_text)}

@@ -19,6 +19,7 @@ PROBE_LENGTH = 1 << 16
 AUTO = "auto"
 EACH = "each"  # of --train_turns
 EACH_WITH_THOUGHTS = "each_with_thoughts"  # what its "all" is with templates that rewrite only thoughts
+CALL_STOP = "call_stop_token"  # of labelling, what ends calls of tools where it is another token
 DATE = "template_date"  # of labelling, the day that the template was told
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
@@ -115,6 +116,7 @@ def make_labeller(
             template_fields=model.fields if model else [],
             template_date=model.date if model and model.asks_for_date else "",
             stop_token=stop,
+            call_stop_token=model.call_stop_token if model else "",
             max_length=length,
             pad_id=pad_id,
             num_threads=num_threads,
@@ -147,14 +149,15 @@ def _turns(asked: str, model: ModelTemplate | None) -> str:
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
 
-    train_turns: only where replies have rows of their own. template_date: only where the template asks for
-    one.
+    call_stop_token: only where it is another. train_turns: only where replies have rows of their own.
+    template_date: only where the template asks for one.
     """
     options = labeller.options
     return {
         "mask_policy": options.mask_policy,
         "template": options.chat_template,
         "stop_token": options.stop_token,
+        **({CALL_STOP: options.call_stop_token} if options.call_stop_token else {}),
         **({"train_turns": turns} if (turns := options.train_turns) in (EACH, EACH_WITH_THOUGHTS) else {}),
         **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),

@@ -19,10 +19,16 @@ class Piece(NamedTuple):
     begin: int  # in the text with marks
 
 
-def common_length(one: str, other: str) -> int:
-    """Characters at the front that both texts have."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+def common_length(one: str, other: str, known: int = 0) -> int:
+    """Characters at the front that both texts have; `known` of them are known to be."""
+    low, high = known, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def is_written(content: str, full: str, begin: int, end: int) -> bool:
@@ -40,10 +46,7 @@ def difference(one: str, other: str, what: str) -> str:
     at = common_length(one, other)
     line = one.rfind("\n", 0, at) + 1
     shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
-    return (
-        f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}; with such a template --train_turns "
-        "each learns every reply, in a row of its own, and --train_turns last the last one"
-    )
+    return f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}"
 
 
 def _variants(text: str) -> Iterator[str]:

@@ -24,17 +24,17 @@ from jinja2.exceptions import SecurityError
 
 from fastsft.data.chat.asked_chat import (
     CALL_FORMS,
+    THOUGHTS,
     CallForm,
     Chat,
     Message,
     asked_chat,
     call_probe,
-    reasoning_probe,
-    thoughts_probes,
+    thoughts_probe,
     tools_probe,
 )
 from fastsft.data.chat.pieces import Piece, Span, cut_pieces, is_written, place_contents
-from fastsft.data.chat.reply_spans import Ends, ReplySpans, needed, split_blocks
+from fastsft.data.chat.reply_spans import Ends, Fault, Found, ReplySpans, needed, split_blocks
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
@@ -49,8 +49,7 @@ class Skeleton(NamedTuple):
     text: str
     blocks: list[Span]
     pieces: list[Piece]
-    spans: dict[int, Span]  # reply number -> what is learned with it, of those that were asked for
-    faults: dict[int, str]  # reply number -> why it has no span
+    found: Found  # of the replies that were asked for
 
 
 class Program:
@@ -116,8 +115,9 @@ class Program:
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
-        form = self._call_form if any(more for *_, more in messages) else None
-        chat = asked_chat(system, messages, tools, form)
+        has_more = any(more for *_, more in messages)
+        forms = (self._call_form, self._thoughts_name or THOUGHTS[0]) if has_more else ()
+        chat = asked_chat(system, messages, tools, *forms)
         text = self.text(chat)
         full, blocks = self._split_blocks(text)
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
@@ -126,7 +126,7 @@ class Program:
         changed: list[int] = []
         placed = None if chat.has_more else self._place(chat, full, learned)
         if placed is None:
-            spans = needed(chat, *self._find_spans(chat, full, blocks, learned), learned)
+            spans = needed(self._find_spans(chat, full, blocks, learned), learned)
             pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
             changed = [
                 i - offset
@@ -135,7 +135,7 @@ class Program:
             ]
         else:
             skeleton, contents = placed
-            spans = needed(skeleton.chat, skeleton.spans, skeleton.faults, learned)
+            spans = needed(skeleton.found, learned)
             pieces = list(cut_pieces(skeleton.pieces, contents, spans))
         return {
             "pieces": pieces,
@@ -199,21 +199,27 @@ class Program:
         """
         if name == "rewrites":
             skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
-            return not self.has_blocks and 3 in skeleton.spans and 1 in skeleton.faults
+            return not self.has_blocks and _is_rewritten(skeleton.found)
         if name == "rewrites_thoughts":
-            return not self.has_blocks and any(map(self._rewrites, thoughts_probes(self._nonce)))
+            return not self.has_blocks and any(map(self._rewrites, (None, self._thoughts_name or None)))
         if name == "marks_replies":
             asked = self._marked(("user",))
             return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
         if name == "tool_calls":
             return self._call_form is not None
-        return self._writes(tools_probe(self._nonce) if name == "tools" else reasoning_probe(self._nonce))
+        return self._writes(tools_probe(self._nonce)) if name == "tools" else bool(self._thoughts_name)
 
-    def _rewrites(self, probe: Chat) -> bool:
+    def _rewrites(self, thoughts: str | None) -> bool:
+        probe = thoughts_probe(self._nonce, thoughts, turns=2)
         with contextlib.suppress(Refused, Fatal):
-            spans, faults = self._spans.by_prompts(probe, self.text(probe), [1, 3])
-            return 3 in spans and 1 in faults
+            return _is_rewritten(self._spans.by_prompts(probe, self.text(probe), [1, 3]))
         return False
+
+    @cached_property
+    def _thoughts_name(self) -> str:
+        """The first name of thoughts whose field the template writes; "": it writes none."""
+        probes = ((name, thoughts_probe(self._nonce, name)) for name in THOUGHTS)
+        return next((name for name, probe in probes if self._writes(probe)), "")
 
     def _writes(self, probe: Chat) -> bool:
         """True if the nonce of a probe is in its text."""
@@ -239,11 +245,9 @@ class Program:
                 self._skeletons, self._skeleton_size = {}, 0
             known = self._skeletons[roles] = self._make_skeleton(roles)
             self._skeleton_size += len(known.text)
-        missing = [i for i in wanted if i not in known.spans and i not in known.faults]
+        missing = [i for i in wanted if i not in known.found]
         if missing:
-            spans, faults = self._find_spans(known.chat, known.text, known.blocks, missing)
-            known.spans.update(spans)
-            known.faults.update(faults)
+            known.found.update(self._find_spans(known.chat, known.text, known.blocks, missing))
         return known
 
     def _make_skeleton(self, roles: tuple[str, ...]) -> Skeleton:
@@ -255,14 +259,18 @@ class Program:
             pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
             at = mark.end()
         pieces.append(Piece(text[at:], -1, at))
-        return Skeleton(chat, text, blocks, pieces, {}, {})
+        return Skeleton(chat, text, blocks, pieces, {})
 
-    def _find_spans(
-        self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]
-    ) -> tuple[dict[int, Span], dict[int, str]]:
+    def _find_spans(self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]) -> Found:
         if self.has_blocks:
             return self._spans.by_blocks(chat, full, blocks, wanted)
         return self._spans.by_prompts(chat, full, wanted)
+
+
+def _is_rewritten(found: Found) -> bool:
+    """True if the first of two replies is, and the last has a span."""
+    first, last = found[1], found[3]
+    return isinstance(first, Fault) and first.is_rewritten and not isinstance(last, Fault)
 
 
 def _told(error: Exception) -> str:

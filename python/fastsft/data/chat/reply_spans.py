@@ -5,6 +5,7 @@ Imports nothing but the standard library: it is part of the rendering process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,27 +14,43 @@ from fastsft.data.chat.pieces import Span, common_length, difference
 from fastsft.data.chat.sandbox import Fatal, Refused
 
 Render = Callable[[Chat, bool], str]  # the chat, with a prompt for a reply or without
+_TAG = re.compile(r"<[^<>\s]*>")
+_THOUGHTS = re.compile("think|thought|reason")
 
 
 class Ends(NamedTuple):
     """The special tokens that end replies.
 
     reply: of a text. call: of a reply that calls tools; "" where the template writes none. next_turn: they
-    are those with which the next message begins, as in GLM-4's template; the text of a row then ends with
-    one more.
+    are those with which the next message begins, as in GLM-4's template: a user's message, and a tool's
+    result. The text of a row then ends with one more.
     """
 
     reply: str
     call: str = ""
     next_turn: bool = False
 
-    def of(self, message: dict[str, Any]) -> str:
-        return self.call if message.get("tool_calls") else self.reply
+    def of(self, messages: list[dict[str, Any]], reply: int) -> str:
+        is_last = reply == len(messages) - 1
+        calls = bool(messages[reply].get("tool_calls"))
+        if self.next_turn and not is_last:
+            calls = messages[reply + 1]["role"] == "tool"
+        return (calls and self.call) or self.reply
 
     def after(self, messages: list[dict[str, Any]]) -> str:
         """The end of a row's text that the template does not write."""
         ends_with_reply = self.next_turn and messages and messages[-1]["role"] == "assistant"
-        return self.of(messages[-1]) if ends_with_reply else ""
+        return self.of(messages, len(messages) - 1) if ends_with_reply else ""
+
+
+class Fault(NamedTuple):
+    """Why a reply has no span. is_rewritten: once more messages follow, the template writes it otherwise."""
+
+    reason: str
+    is_rewritten: bool = False
+
+
+Found = dict[int, Span | Fault]  # by the number of the reply's message
 
 
 def split_blocks(text: str, marks: tuple[str, str]) -> tuple[str, list[Span]]:
@@ -64,9 +81,7 @@ class ReplySpans:
         self._render = render
         self._ends = ends
 
-    def by_blocks(
-        self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]
-    ) -> tuple[dict[int, Span], dict[int, str]]:
+    def by_blocks(self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]) -> Found:
         """As `by_prompts`, where the template has generation blocks: one for each reply.
 
         What is in a block after its last stop token is not learned: nothing generates it.
@@ -74,78 +89,83 @@ class ReplySpans:
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
         if len(blocks) != len(replies):
             fault = f"the chat template writes {len(blocks)} generation blocks for {len(replies)} replies"
-            return {}, dict.fromkeys(wanted, fault)
-        return {i: self._cut(chat.messages[i], full, blocks[replies.index(i)]) for i in wanted}, {}
+            return dict.fromkeys(wanted, Fault(fault))
+        return {i: self._cut(chat, full, i, blocks[replies.index(i)]) for i in wanted}
 
-    def by_prompts(self, chat: Chat, full: str, wanted: list[int]) -> tuple[dict[int, Span], dict[int, str]]:
-        """For each wanted reply its span in `full`, or why that is not known."""
-        spans: dict[int, Span] = {}
-        faults: dict[int, str] = {}
-        for i in wanted:
-            found = self._span(chat, full, i)
-            if isinstance(found, str):
-                faults[i] = found
-            else:
-                spans[i] = found
-        return spans, faults
-
-    def _cut(self, message: dict[str, Any], full: str, block: Span) -> Span:
+    def _cut(self, chat: Chat, full: str, reply: int, block: Span) -> Span | Fault:
         begin, end = block
-        stop = self._stop_of(message)
+        stop = self._ends.of(chat.messages, reply)
+        if self._ends.next_turn and full.startswith(stop, end):
+            return begin, end + len(stop)
         at = full.rfind(stop, begin, end)
-        if at >= 0:
-            return begin, at + len(stop)
-        return begin, end + len(stop) if self._ends.next_turn and full.startswith(stop, end) else end
+        if at < 0 and chat.has_more:
+            return Fault(f"the chat template writes no {stop!r} in the block of reply {reply}")
+        return begin, at + len(stop) if at >= 0 else end
 
-    def _stop_of(self, message: dict[str, Any]) -> str:
-        return self._ends.of(message) or self._ends.reply
+    def by_prompts(self, chat: Chat, full: str, wanted: list[int]) -> Found:
+        """For each wanted reply its span in `full`, or why that is not known."""
+        return {i: self._span(chat, full, i) for i in wanted}
 
     def rest_of_prompt(self, chat: Chat, full: str) -> str:
-        """The end of the prompt for the last message, a reply, with which the reply does not go on."""
-        before = self._render(chat.first(len(chat.messages) - 1), True)
-        return before[common_length(before, full) :]
+        """The end of the last reply's prompt, from a tag on, where the reply leaves the prompt; else ""."""
+        reply = len(chat.messages) - 1
+        begin, before = self._begin(chat, full, reply), self._render(chat.first(reply), True)
+        if isinstance(begin, Fault) or begin == len(before):
+            return ""
+        tags = [tag.start() for tag in _TAG.finditer(before)]
+        return before[max((at for at in tags if at <= begin), default=begin) :]
 
-    def _span(self, chat: Chat, full: str, reply: int) -> Span | str:
-        """From the end of the prompt to the end of the stop token; a text when the template rewrites."""
+    def _span(self, chat: Chat, full: str, reply: int) -> Span | Fault:
+        """From the end of the prompt to the end of the stop token."""
+        part = chat.first(reply + 1)
         is_last = reply == len(chat.messages) - 1
-        upto = full if is_last else self._render(chat.first(reply + 1), False)
+        upto = full if is_last else self._render(part, False)
         begin = self._begin(chat, upto, reply)
-        if isinstance(begin, str):
+        if isinstance(begin, Fault):
             return begin
-        stop = self._stop_of(chat.messages[reply])
+        stop = self._ends.of(chat.messages, reply)
+        if self._ends.next_turn:
+            upto = upto[: len(upto) - len(self._ends.after(part.messages))] + stop
         at = upto.rfind(stop, begin)
         if at < 0:
-            return f"the chat template writes no {stop!r} after reply {reply}"
+            return Fault(f"the chat template writes no {stop!r} after reply {reply}")
         end = at + len(stop)
         if not full.startswith(upto[:end]):
-            return difference(upto[:end], full, f"reply {reply} is rewritten once more messages follow")
+            what = f"reply {reply} is rewritten once more messages follow"
+            return Fault(difference(upto[:end], full, what), is_rewritten=True)
         return begin, end
 
-    def _begin(self, chat: Chat, upto: str, reply: int) -> int | str:
+    def _begin(self, chat: Chat, upto: str, reply: int) -> int | Fault:
         """The place where the text leaves the prompt for the reply, which may be before the prompt's end.
 
-        A prompt may go on with the beginning of a block of thoughts that the reply has not.
+        A prompt may go on with the beginning of a block of thoughts that the reply has not, or has otherwise.
         """
         messages = chat.first(reply)
         before = self._render(messages, True)
         if upto.startswith(before):
             return len(before)
         asked = self._render(messages, False)
-        common = common_length(before, upto)
-        content = (chat.messages[reply]["content"] or "").strip()
-        at = upto.find(content, len(asked)) if content else -1
-        begin = common if at < 0 else min(common, at)
-        if not upto.startswith(asked) or not before[len(asked) : begin].strip():
-            return difference(before, upto, f"reply {reply} does not follow its prompt")
-        return begin
+        if upto.startswith(asked) and before.startswith(asked):
+            begin = common_length(before, upto, len(asked))
+            for tag in _TAG.finditer(before, len(asked)):  # a text that begins as a tag does is not it
+                begin = tag.start() if tag.start() < begin < tag.end() else begin
+            rest = before[begin:].strip()
+            if before[len(asked) : begin].strip() and (not rest or _THOUGHTS.search(rest)):
+                return begin
+        return Fault(difference(before, upto, f"reply {reply} does not follow its prompt"))
 
 
-def needed(chat: Chat, spans: dict[int, Span], faults: dict[int, str], wanted: list[int]) -> list[Span]:
+def needed(found: Found, wanted: list[int]) -> list[Span]:
     """The wanted spans. Refused for a fault of this chat alone, Fatal for one that more messages bring."""
-    found = {i: faults[i] for i in wanted if i in faults}
-    for i, fault in found.items():
-        if i == len(chat.messages) - 1 or chat.messages[i].get("tool_calls"):
-            raise Refused(fault)
-    if found:
-        raise Fatal(next(iter(found.values())))
-    return [spans[i] for i in wanted]
+    spans = []
+    for i in wanted:
+        one = found[i]
+        if isinstance(one, Fault):
+            if one.is_rewritten:
+                raise Fatal(
+                    f"{one.reason}; with such a template --train_turns each learns every reply, in a row of "
+                    "its own, and --train_turns last the last one"
+                )
+            raise Refused(one.reason)
+        spans.append(one)
+    return spans

@@ -42,7 +42,8 @@ class ModelTemplate:
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
     native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
     told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering;
-    `reply_ending`: what comes after a reply's text, up to its end. ValueError for a template that does not
+    `call_stop_token`: what ends calls of tools, "" for the same or none. `reply_ending`: what comes after a
+    reply's text, up to its end. ValueError for a template that does not
     compile, does what the sandbox forbids, or ends replies with no special token.
     """
 
@@ -76,13 +77,16 @@ class ModelTemplate:
             found = self._endings()
         finally:
             self.close()
-        ends, self.reply_ending = find_ends(found, native, str(self._tokens.get("eos_token", "")))
+        ends, self.reply_ending = find_ends(
+            found, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+        )
         self.stop_token = ends.reply
+        self.call_stop_token = ends.call if ends.call != ends.reply else ""
         self._settings["ends"] = ends
         if found.rest_of_prompt:
             tell(
-                f"chat template: its prompt for a reply goes on with {found.rest_of_prompt!r}, with which a "
-                "reply without thoughts does not begin; such a reply is learned from before it"
+                f"chat template: its prompt for a reply ends with {found.rest_of_prompt!r}, and a reply "
+                "without thoughts goes on otherwise: it is learned from where the two part"
             )
         if ends.next_turn:
             tell(f"chat template: it ends no reply; {ends.reply}, with which a user's message begins, does")

@@ -21,13 +21,13 @@ class Endings(NamedTuple):
     rest_of_prompt: str
 
 
-def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str]:
+def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
     """The tokens that end replies, and what comes after a reply's text up to the end of its stop token.
 
-    native: the native tokenizer. eos: its end token, "" for none: it is the stop token where every reply ends
-    with it, else the first special token after the last reply is. Where there is none, it is the one with
-    which a user's message begins after a reply, and a tool's result after a call. ValueError where there is
-    none either.
+    native: the native tokenizer. bos, eos: its named tokens, "" for none. EOS is the stop token where every
+    reply ends with it, else the first special token after the last reply is. Where there is none, it is the
+    one with which a user's message begins after a reply, but for BOS, and a tool's result after a call.
+    ValueError where there is none either.
     """
     last = _specials(found.last, native)
     if last:
@@ -35,7 +35,7 @@ def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str
         stop = eos if eos in _specials(shared, native) else last[0]
         return Ends(stop, _call_stop(found.call, stop, native)), _up_to(found.last, stop)
     middle, after_call = (_specials(text, native) for text in (found.middle, found.after_call))
-    if middle and found.middle.lstrip().startswith(middle[0]):
+    if middle and middle[0] != bos and found.middle.lstrip().startswith(middle[0]):
         begins = bool(after_call) and found.after_call.lstrip().startswith(after_call[0])
         return Ends(middle[0], after_call[0] if begins else "", True), _up_to(found.middle, middle[0])
     raise ValueError(
@@ -45,11 +45,13 @@ def find_ends(found: Endings, native: _C.Tokenizer, eos: str) -> tuple[Ends, str
 
 
 def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
-    """The end of a call: the stop token, else the special token with which its text ends."""
+    """The end of a call: the stop token, else the control token with which its text ends, else ""."""
     specials = _specials(call, native)
-    if stop in specials or not specials:
-        return stop if stop in specials else ""
-    return specials[-1] if call.rstrip().endswith(specials[-1]) else ""
+    last = specials[-1] if specials else ""
+    if stop in specials:
+        return stop
+    is_end = last and call.rstrip().endswith(last) and native.is_control(native.find_token(last))
+    return last if is_end else ""
 
 
 def _specials(text: str, native: _C.Tokenizer) -> list[str]:
