@@ -317,8 +317,8 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     if calls := calls_note(rows.report):
         tell(f"{path}: {calls}")
     tell(f"{path}: {rows.report.summary()}")
-    entries = rows.report.entries
-    if data_args.lazy_preprocess and (rows.labelling.get("train_turns") == EACH or "split" in entries):
+    is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
+    if data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
     elif data_args.lazy_preprocess:
         read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)

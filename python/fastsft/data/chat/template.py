@@ -43,8 +43,8 @@ class ModelTemplate:
     native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
     told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering;
     `call_stop_token`: what ends calls of tools, "" for the same or none. `reply_ending`: what comes after a
-    reply's text, up to its end. ValueError for a template that does not
-    compile, does what the sandbox forbids, or ends replies with no special token.
+    reply's text, up to its end. ValueError for a template that does not compile, does what the sandbox
+    forbids, or ends replies with no special token.
     """
 
     def __init__(
