@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import ipaddress
 import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -27,12 +30,32 @@ def listening(pid: int) -> set[str]:
 
 
 def connected(pid: int) -> set[str]:
-    """The addresses that a process has connected to by TCP or sends to by UDP."""
-    return {other for _, other, state in sockets(pid) if state != "0A" and other.strip("0")}
+    """The addresses that a process has connected to by TCP or sends to by UDP, without its name servers.
+
+    torch's store looks up the name of every address that it connects to, 127.0.0.1 too (`getnameinfo`); where
+    /etc/hosts does not answer, the C library asks the name servers of the machine.
+    """
+    ends = {tuple(other.split(":")) for _, other, state in sockets(pid) if state != "0A"} - name_servers()
+    return {address for address, _ in ends if address.strip("0")}
+
+
+@functools.cache
+def name_servers() -> set[tuple[str, ...]]:
+    """Address and port of the machine's name servers, in hexadecimal as in /proc/net."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in Path("/etc/resolv.conf").read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                keyword, address = line.split()[:2]
+                packed = ipaddress.ip_address(address).packed
+                words = struct.unpack(f"={len(packed) // 4}I", packed)
+                if keyword == "nameserver":
+                    found.add(("".join(f"{word:08X}" for word in words), "0035"))
+    return found
 
 
 def sockets(pid: int) -> set[tuple[str, str, str]]:
-    """Own address, the other one and the state of each socket of a process."""
+    """Own address, the other one with its port, and the state of each socket of a process."""
     inodes = set()
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -43,7 +66,7 @@ def sockets(pid: int) -> set[tuple[str, str, str]]:
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[9] in inodes:
-                found.add((fields[1].split(":")[0], fields[2].split(":")[0], fields[3]))
+                found.add((fields[1].split(":")[0], fields[2], fields[3]))
     return found
 
 
@@ -58,7 +81,7 @@ def secrets_in(text: str, folder: Path) -> list[str]:
 
 
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
-    """And a whole run connects to nobody else, and leaves no token behind."""
+    """And a whole run connects to nobody else but name servers, and leaves no token behind."""
     command, env = command_and_environment(TWO_RANKS, tmp_path / "out", 1, "fastsft.train")
     port = HeldPort()
     env |= {
