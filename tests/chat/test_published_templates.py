@@ -43,7 +43,7 @@ MODELS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 def write_tokenizer(folder: Path, template: str, controls: tuple[str, ...], named: dict[str, str]) -> Path:
     """A byte-level tokenizer with these control tokens, THOUGHTS, and the chat template's text."""
-    content = byte_level_files.qwen2()
+    content = byte_level_files.small_qwen2()
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     first = len(content["model"]["vocab"])
     content["added_tokens"] = [
@@ -265,10 +265,10 @@ def test_ends_of_calls_are_saved_as_ends(
     labelling = Seen(models["glm-4.5"], tmp_path, {"messages": PLAIN}).labelling
     assert labelling["call_stop_token"] == "<|observation|>"
     tokenizer = Tokenizer.from_pretrained(models["glm-4.5"])
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [50260]}')
-    note_stop_token(SimpleNamespace(source_directory=tmp_path, config={}), tokenizer, labelling)
     user_id, observation = map(tokenizer.convert_tokens_to_ids, ("<|user|>", "<|observation|>"))
-    assert user_id == 50260 and tokenizer.stop_token_ids == [observation]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [user_id]}))
+    note_stop_token(SimpleNamespace(source_directory=tmp_path, config={}), tokenizer, labelling)
+    assert tokenizer.stop_token_ids == [observation]
     assert "call_stop_token" not in Seen(models["qwen3"], tmp_path, {"messages": PLAIN}).labelling
 
 
@@ -303,6 +303,21 @@ def test_lazy_preprocess(models: dict[str, Path], thinks: bool, tmp_path: Path) 
     made = make_supervised_data_module(tokenizer, given)["train_dataset"]
     assert type(made).__name__ == ("SupervisedDataset" if thinks else "LazySupervisedDataset")
     assert len(made) == (3 if thinks else 1)
+
+
+PLAIN_MARK = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% if m.role == 'assistant' %}</tool_call>{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_plain_mark_is_no_stop_token_where_there_is_a_control_token(tmp_path: Path) -> None:
+    """With <|endoftext|> as EOS, as base models name it."""
+    model = write_tokenizer(tmp_path / "m", PLAIN_MARK, CHATML, {"eos_token": "<|endoftext|>"})
+    seen = Seen(model, tmp_path, {"messages": PLAIN})
+    assert seen.labelling["stop_token"] == "<|im_end|>"
+    assert seen.learned == ["Ho</tool_call><|im_end|>", "<b>Ha</tool_call><|im_end|>"]
 
 
 BLOCKS = (

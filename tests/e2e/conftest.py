@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from small_model import write_small_model
 from warm_ranks import TRAINER, WarmRanks
 
 SHORT = json.loads((TRAINER / "h_resume.json").read_text())["flags"]
@@ -22,6 +23,12 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmRanks]:
 
 
 @pytest.fixture(scope="session")
-def flags() -> dict[str, Any]:
+def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run of 6 steps of a small model, which saves after steps 3 and 6."""
+    return {**SHORT, "model_name_or_path": str(write_small_model(tmp_path_factory.mktemp("small")))}
+
+
+@pytest.fixture(scope="session")
+def flags(short: dict[str, Any]) -> dict[str, Any]:
     """A run of 12 steps; on several ranks with `spread`."""
-    return {**SHORT, "num_train_epochs": 2, "save_steps": 3, "save_total_limit": 2}
+    return {**short, "num_train_epochs": 2, "save_steps": 3, "save_total_limit": 2}

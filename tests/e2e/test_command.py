@@ -56,8 +56,8 @@ def test_readme_recipe_on_two_ranks(tmp_path):
 
 # On one rank test_recorded_resume does the same with a recorded run.
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.chaos), 2])
-def test_interrupted_run_ends_as_the_whole_one(warm: WarmRanks, tmp_path, ranks):
-    flags = {**SHORT, "save_steps": 2}
+def test_interrupted_run_ends_as_the_whole_one(warm: WarmRanks, short, tmp_path, ranks):
+    flags = {**short, "save_steps": 2}
     if ranks == 2:
         flags |= {"per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap"}
     warm.train(flags, tmp_path / "whole", ranks)
@@ -77,7 +77,10 @@ def test_interrupted_run_ends_as_the_whole_one(warm: WarmRanks, tmp_path, ranks)
     assert means[0] == means[1] == pytest.approx(sum(losses[0]) / len(losses[0]))
 
 
-LONGER = {**SHORT, "num_train_epochs": 2, "save_steps": 4}  # 12 steps
+@pytest.fixture(scope="module")
+def longer(short):
+    """12 steps."""
+    return {**short, "num_train_epochs": 2, "save_steps": 4}
 
 
 def wait_for(path):
@@ -89,9 +92,9 @@ def wait_for(path):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(warm: WarmRanks, tmp_path_factory):
+def uninterrupted(warm: WarmRanks, longer, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
-    warm.train(LONGER, out)
+    warm.train(longer, out)
     return tensors(out)
 
 
@@ -102,26 +105,26 @@ def uninterrupted(warm: WarmRanks, tmp_path_factory):
      pytest.param(signal.SIGKILL, -9, "(4|8|12)", marks=pytest.mark.chaos)],
 )  # fmt: skip
 def test_killed_run_resumes_to_the_same_weights(
-    warm: WarmRanks, tmp_path, uninterrupted, number, status, resumed, monkeypatch
+    warm: WarmRanks, longer, tmp_path, uninterrupted, number, status, resumed, monkeypatch
 ):
     """The command is killed; what goes on is started quicker, with the same single thread."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    process = begin(LONGER, tmp_path)
+    process = begin(longer, tmp_path)
     for line in process.stdout:
         if "'loss'" in line and "step 5/12" in line:  # once: a save names the step, too
             wait_for(tmp_path / "checkpoint-4")
             process.send_signal(number)
     assert process.wait(timeout=120) == status
     assert not (tmp_path / "trainer_state.json").exists()
-    assert re.search(f"step {resumed} of 12", warm.train(LONGER, tmp_path))
+    assert re.search(f"step {resumed} of 12", warm.train(longer, tmp_path))
     ended = tensors(tmp_path)
     assert all(torch.equal(tensor, ended[name]) for name, tensor in uninterrupted.items())
 
 
 @pytest.mark.chaos
-def test_two_killed_ranks_resume_to_the_same_weights(tmp_path):
+def test_two_killed_ranks_resume_to_the_same_weights(longer, tmp_path):
     """Both ranks and their launcher get SIGKILL at once, as when a machine goes away."""
-    flags = {**LONGER, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap"}
+    flags = {**longer, "per_device_train_batch_size": 2, "fsdp": "full_shard auto_wrap"}
     start(flags, tmp_path / "whole", ranks=2)
     process = begin(flags, tmp_path / "cut", ranks=2)
     for line in process.stdout:
@@ -142,26 +145,26 @@ def changed(folder):
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def test_finished_run_starts_nothing(warm: WarmRanks, tmp_path):
+def test_finished_run_starts_nothing(warm: WarmRanks, short, tmp_path):
     """Neither an engine nor a file: it says so and is gone. Where a file of it is missing, it is resumed."""
     out = tmp_path / "out"
-    warm.train(SHORT, out)
+    warm.train(short, out)
     before, stamps = tensors(out), changed(out)
-    printed = warm.train(SHORT, out)
+    printed = warm.train(short, out)
     assert f"{out}: this run is finished: step 6 of 6" in printed
     assert "{'loss'" not in printed and "steps" not in printed and changed(out) == stamps
     (out / "config.json").unlink()
-    printed = warm.train(SHORT, out)
+    printed = warm.train(short, out)
     assert "step 6 of 6" in printed and "is finished" not in printed and "{'loss'" not in printed
     assert (out / "config.json").exists()
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(out).items())
-    printed = warm.train({**SHORT, "num_train_epochs": 2}, out)  # more is asked for than was finished
+    printed = warm.train({**short, "num_train_epochs": 2}, out)  # more is asked for than was finished
     assert "resumed from" in printed and "is finished" not in printed
 
 
-def test_the_finished_model_of_another_run_is_not_replaced(warm: WarmRanks, tmp_path):
+def test_the_finished_model_of_another_run_is_not_replaced(warm: WarmRanks, short, tmp_path):
     """Without checkpoints, which another run would refuse. The same run may train it again."""
-    first = {**SHORT, "save_strategy": "no", "max_steps": 2}
+    first = {**short, "save_strategy": "no", "max_steps": 2}
     warm.train(first, tmp_path)
     before = tensors(tmp_path)
     warm.train(first, tmp_path)
@@ -174,10 +177,10 @@ def test_the_finished_model_of_another_run_is_not_replaced(warm: WarmRanks, tmp_
     assert "step 2/2" in warm.train({**other, "overwrite_output_dir": True}, tmp_path)
 
 
-def test_a_run_afresh_is_not_shadowed_by_the_old_one(warm: WarmRanks, tmp_path):
+def test_a_run_afresh_is_not_shadowed_by_the_old_one(warm: WarmRanks, short, longer, tmp_path):
     """The old run was longer: by number its checkpoints are newer than all of the new run."""
-    warm.train(LONGER, tmp_path)
-    afresh = {**SHORT, "save_total_limit": 1, "learning_rate": 1e-3}
+    warm.train(longer, tmp_path)
+    afresh = {**short, "save_total_limit": 1, "learning_rate": 1e-3}
     printed = warm.train({**afresh, "no_resume": True, "per_device_train_batch_size": 2}, tmp_path, 2)
     assert printed.count("--no_resume: checkpoint-4, checkpoint-8, checkpoint-12 in ") == 1
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-6"]
@@ -236,16 +239,16 @@ def test_the_command_itself_ends_in_the_sentence(name, tmp_path):
     check_mistake(name, done.returncode, done.stderr)
 
 
-def test_diverging_run_stops_and_names_the_step(warm: WarmRanks, tmp_path):
-    flags = {**SHORT, "learning_rate": 1e30, "warmup_ratio": 0, "max_grad_norm": 0}
+def test_diverging_run_stops_and_names_the_step(warm: WarmRanks, short, tmp_path):
+    flags = {**short, "learning_rate": 1e30, "warmup_ratio": 0, "max_grad_norm": 0}
     run = warm.start(flags, tmp_path / "out")
     assert run.wait(60) == [4]
     assert re.search(r"error: step \d+: loss \S+, gradient norm \S+: not finite", run.text(name="err"))
     assert not list((tmp_path / "out").glob("model*.safetensors"))
 
 
-def test_longer_examples_stretch_the_positions(warm: WarmRanks, tmp_path):
-    flags = {**SHORT, "model_max_length": 4096, "save_strategy": "no", "max_steps": 1}
+def test_longer_examples_stretch_the_positions(warm: WarmRanks, short, tmp_path):
+    flags = {**short, "model_max_length": 4096, "save_strategy": "no", "max_steps": 1}
     printed = warm.train(flags, tmp_path / "out")
     scaling = {"type": "linear", "factor": 2.0}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["rope_scaling"] == scaling

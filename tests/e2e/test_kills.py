@@ -21,7 +21,7 @@ SIZES = {1: {}, 2: {}, 3: {"per_device_train_batch_size": 3, "gradient_accumulat
 
 
 # What the run says last before the kill, and the longest wait behind it: a third of the kills meet a save.
-MOMENTS = [("resumed from", 0.5), ("{'loss'", 1.0), ("saving checkpoint-", 0.08)]
+MOMENTS = [("resumed from", 0.2), ("{'loss'", 0.4), ("saving checkpoint-", 0.05)]
 
 
 class Whole:

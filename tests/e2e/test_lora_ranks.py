@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from e2e.command_line import TRAINER, tensors
 from e2e.test_kills import Whole, trial
+from small_model import PIECES
 from warm_ranks import WarmRanks, losses
 
 GLOBAL_BATCH = 24
@@ -51,7 +52,7 @@ def test_each_number_of_ranks_has_the_same_curve(ends: dict[int, Path], ranks: i
 
 def test_an_adapter_of_two_ranks_opens_elsewhere(ends: dict[int, Path], flags: dict[str, Any]) -> None:
     """In peft with the logits of the adapter of one rank; merged in transformers as peft merges it."""
-    ids = torch.randint(3, 30000, (2, 9), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(3, PIECES, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         plain = base_model(flags)(ids).logits
         alone = PeftModel.from_pretrained(base_model(flags), ends[1])(ids).logits

@@ -50,7 +50,7 @@ def _sentencepiece(directory: Path) -> int:
 
 
 def _byte_level(directory: Path, specials: tuple[str, ...], settings: dict[str, Any]) -> int:
-    content = byte_level_files.qwen2()
+    content = byte_level_files.small_qwen2()
     known = content["model"]["vocab"]
     unknown = [text for text in specials if text not in known]
     ids = {text: known.get(text) or len(known) + unknown.index(text) for text in specials}

@@ -13,8 +13,8 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
 def write_byte_level_model(directory: Path) -> Path:
-    """Qwen 2's rules over GPT-2's vocabulary, with the special tokens of chatml."""
-    content = byte_level_files.qwen2()
+    """Qwen 2's rules over the first pieces of GPT-2's vocabulary, with the special tokens of chatml."""
+    content = byte_level_files.small_qwen2()
     known = content["model"]["vocab"]
     ids = {text: known.get(text, len(known) + number) for number, text in enumerate(SPECIALS)}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)

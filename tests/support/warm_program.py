@@ -9,14 +9,17 @@ tests put faults where no flag of the product reaches.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -67,16 +70,30 @@ def start(order: dict[str, Any]) -> list[int]:
         if pid == 0:
             try:
                 run_rank(rank, order)
-            except SystemExit:
-                raise
+            except SystemExit as error:
+                leave(error.code)
             except BaseException:
                 import traceback
 
                 traceback.print_exc()
-                sys.exit(1)
-            sys.exit(0)
+                leave(1)
+            leave(0)
         pids.append(pid)
     return pids
+
+
+def leave(code: Any) -> NoReturn:
+    """As the interpreter ends, but for the destruction of all that was imported, which costs as much as a
+    small run. tests/ranks/test_leaving.py has that.
+    """
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def wait(pids: list[int], timeout: float) -> list[int | None]:
@@ -98,6 +115,7 @@ def wait(pids: list[int], timeout: float) -> list[int | None]:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    gc.freeze()  # a rank that ends would look at all that was imported, and copy its pages
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -108,6 +126,7 @@ def main() -> None:
             answer = wait(request["wait"], request["timeout"])
         for name in request.get("import", ()):
             importlib.import_module(name)
+            gc.freeze()
         print(json.dumps(answer), file=answers, flush=True)
 
 

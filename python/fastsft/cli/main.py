@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import difflib
+import gc
 import importlib
 import importlib.metadata
 import os
@@ -34,6 +36,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = _parser()
+    if arguments is None:  # this process is the command's own; run_script does so, too
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         parser.print_help(sys.stderr)

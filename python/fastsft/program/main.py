@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -38,6 +39,7 @@ def run_script(script: Callable[[], object]) -> None:
     cleaning up, which would wait for the others.
     """
     make_best_effort()
+    atexit.register(gc.freeze)  # the last collection would look at all of torch: half a second
     guard = StartGuard(is_said=EVENTS_VARIABLE not in os.environ)
     with contextlib.ExitStack() as watching:
         try:
