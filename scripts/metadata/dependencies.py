@@ -8,6 +8,7 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 RUNTIME = [
+    "fsspec>=2024.2",
     "huggingface_hub>=0.30",
     "jinja2>=3.1.6",
     "numpy>=1.26",

@@ -128,7 +128,7 @@ def test_the_default_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path
         raise errors.LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
-    with pytest.raises(ValueError, match=r"facebook/opt-125m: .*cannot be reached.*FastChat's default"):
+    with pytest.raises(ValueError, match=r"facebook/opt-125m: .*was not reached.*FastChat's default"):
         open_model(source.DEFAULT)
 
 

@@ -44,7 +44,7 @@ def check_eval_data(run: Run) -> str:
 def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     """The labelled records, whether they are all, and what they came to."""
     try:
-        files = data_files(path)
+        files = data_files(path, fetch=False)
     except ValueError as error:
         raise ProblemError(f"--{flag}: {error}", f"correct --{flag}: {_FILES}") from None
     if any(file.is_stream for file in files):

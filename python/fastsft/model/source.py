@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft.model.config import has_safetensors
+from fastsft.runtime.hub import hub_reason
 from fastsft.runtime.regular_files import check_name
 
 DEFAULT = "facebook/opt-125m"  # of FastChat's ModelArguments
@@ -55,7 +56,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
             f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
-            f"hub: {_hub_reason(error)}{of_default(name)}"
+            f"hub: {hub_reason(error, 'model')}{of_default(name)}"
         ) from error
     return Path(found)
 
@@ -63,16 +64,3 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
 def of_default(name: str) -> str:
     """The end of a message about FastChat's default model; empty for others."""
     return "; it is FastChat's default: name your model with --model_name_or_path" if name == DEFAULT else ""
-
-
-def _hub_reason(error: Exception) -> str:
-    """A line, where the hub's library says several."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return "it is there for those only who accepted its terms and are logged in (hf auth login)"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "no model of this name is there, or it is private (hf auth login)"
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return "the hub cannot be reached, and no copy is in the cache"
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -9,7 +9,7 @@ from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json_object
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|json)(\.gz|\.zst)?$")
-_NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
+NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 _OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
 
@@ -31,6 +31,11 @@ def files_of_directory(path: str) -> list[str]:
     if os.path.exists(os.path.join(folder, "state.json")):
         return _saved_files(folder)
     return _files_of_one_kind(path, folder)
+
+
+def kind_of_data(name: str) -> str | None:
+    """The end of the name by which a file of a directory is data, as `.jsonl.gz`; None for others."""
+    return match[0] if (match := _KIND.search(name)) else None
 
 
 def _saved_files(folder: str) -> list[str]:
@@ -57,7 +62,7 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
     if not _OF_MODELS.isdisjoint(names):
         raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
-    found = {name: match[0] for name in names if name not in _NOT_DATA and (match := _KIND.search(name))}
+    found = {name: kind for name in names if name not in NOT_DATA and (kind := kind_of_data(name))}
     if not found:
         raise ValueError(f"{path} is a directory; name its files: {folder}/*.jsonl")
     kinds = sorted(set(found.values()))
@@ -79,7 +84,7 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 def _tell_rest(path: str, names: list[str]) -> None:
     """A line that lists what is not read: a file that was meant as data must not be missed in silence."""
-    rest = [name for name in names if name not in _NOT_DATA and not name.lower().startswith("readme")]
+    rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         warn_once(f"{path}: not read, as they are no data files: {', '.join(rest[:5])}{more}")

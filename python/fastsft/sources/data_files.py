@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from fastsft.runtime.regular_files import check_name, open_regular
 from fastsft.sources.converted_records import as_sharegpt
 from fastsft.sources.data_directories import files_of_directory
+from fastsft.sources.hub_files import files_of_hub, is_of_hub
 from fastsft.sources.json_lines import JsonArray, JsonLines
 from fastsft.sources.packed_files import GzipStream, ZstandardStream
 from fastsft.sources.table_lines import TableLines, is_table
@@ -47,17 +48,18 @@ class DataFile:
         return self.path == _STANDARD_INPUT or not os.path.isfile(self.path)
 
 
-def data_files(spec: str) -> list[DataFile]:
+def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
     """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
 
     Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
-    order of name, and a directory its files (sources/data_directories.py). A file whose name is the whole
-    item is taken as it is. ValueError for what does not exist.
+    order of name, a directory its files (sources/data_directories.py), and `hf://datasets/owner/name` those
+    of the hub (sources/hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item
+    is taken as it is. ValueError for what does not exist.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
         return [DataFile(spec)]
-    files = [file for item in spec.split(",") for file in _expand(item.strip())]
+    files = [file for item in spec.split(",") for file in _expand(item.strip(), fetch)]
     for file in files:
         check_name(file.path, "a file of data")
     if sum(file.path == _STANDARD_INPUT for file in files) > 1:
@@ -65,14 +67,16 @@ def data_files(spec: str) -> list[DataFile]:
     return files
 
 
-def _expand(item: str) -> Iterator[DataFile]:
+def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
     path, weight = item, 1.0
     match = _WEIGHT.fullmatch(item)
     if match and not os.path.exists(item):
         path, weight = match[1], float(match[2])
         if not 0 < weight <= 1000:
             raise ValueError(f"{item}: the weight of a data file must lie above 0 and be at most 1000")
-    if path == _STANDARD_INPUT or os.path.exists(path):
+    if is_of_hub(path):
+        found = files_of_hub(path, fetch)
+    elif path == _STANDARD_INPUT or os.path.exists(path):
         found = [path]
     else:
         found = sorted(glob.glob(path, recursive=True))
