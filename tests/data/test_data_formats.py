@@ -13,7 +13,7 @@ import torch
 from data_formats import FORMATS, ROLE_CONTENT, TURNS, chat, converted, labelled, write_records
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.format_lines import format_lines
+from fastsft.data.format_lines import format_lines, format_totals
 from fastsft.data.supervised import make_supervised_data_module
 from fastsft.sources.data_files import DataFile, read_records
 from fastsft.tokenizer import Tokenizer
@@ -81,6 +81,7 @@ def test_the_line_that_names_a_format(
     assert format_lines([DataFile("d.json")] * 7, many) == [
         line.replace("d.json", "d.json and 6 more files").replace(" 3 ", " 21 ")
     ]
+    assert format_totals(many) == [line.removeprefix("d.json: ").replace(" 3 ", " 21 ")]
 
 
 def test_fields_of_messages_that_are_not_used_are_named(tmp_path: Path) -> None:

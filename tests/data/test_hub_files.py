@@ -166,7 +166,7 @@ def test_without_an_answer_the_cache_is_read_and_a_line_says_so(
     with collected() as notices:
         assert read(ROOT) == [b"test0", b"test1"]
     assert notices.warned == [
-        f"{ROOT}: the hub was not reached; read are 2 files of commit {commit} that the cache has: "
+        f"{ROOT}: the hub was not reached; read from the copy of commit {commit} in the cache: 2 files, "
         "data/test-00000-of-00002.parquet, data/test-00001-of-00002.parquet"
     ]
     with pytest.raises(ValueError, match="a/c: the hub was not reached, and no copy is in the cache"):
@@ -178,7 +178,7 @@ def test_a_part_of_the_shards_is_not_the_data_set(hub: LocalHub, forget: Any, tm
     assert read(f"{ROOT}/data/train-00001-of-00002.parquet") == [b"train1"]
     hub.refuses = 500
     forget()
-    reason = "the copy in the cache lacks data/train-00000-of-00002.parquet, and the hub was not reached"
+    reason = "in the cache lacks data/train-00000-of-00002.parquet, and the hub was not reached"
     with pytest.raises(ValueError, match=reason):
         data_files(ROOT)
     hub.refuses = 0
@@ -198,6 +198,16 @@ def test_without_fetch_nothing_is_asked(hub: LocalHub) -> None:
     with collected() as notices:
         assert read(ROOT, fetch=False) == [b"1"]
     assert not hub.asked and not notices.warned
+
+
+def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None:
+    from fastsft.doctor.conversations import _label
+    from fastsft.doctor.result import ProblemError
+
+    with pytest.raises(ProblemError, match="--data_path: hf://datasets/a/b: not on this machine") as caught:
+        _label(None, "data_path", ROOT)  # type: ignore[arg-type]
+    assert caught.value.way_out == "let the run download it, or correct --data_path"
+    assert not hub.asked
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ class DataArguments:
 
     # None without their flags, and annotated as FastChat's are.
     data_path: str = used(  # type: ignore[assignment]
-        None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet; - is stdin"
+        None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet,hf://datasets/owner/name; - is stdin"
     )
     eval_data_path: str = used(None, "the same, for evaluation")  # type: ignore[assignment]
     lazy_preprocess: bool = used(False, "keep the rows that were asked for; all are labelled at the start")

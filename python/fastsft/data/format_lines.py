@@ -25,8 +25,18 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
         return [one_line(f"{path}: {describe_use(use)}") for path, use in uses]
     groups: dict[tuple[str, ...], list[tuple[str, _C.FormatUse]]] = {}
     for path, use in uses:
-        groups.setdefault((use.title, use.column, *use.unused), []).append((path, use))
+        groups.setdefault(_kind(use), []).append((path, use))
     return [one_line(_line_of_many(group)) for group in groups.values()]
+
+
+def format_totals(report: _C.DataReport) -> list[str]:
+    """A line for each format: "Alpaca, 52,002 records; not used: text", the files of it together."""
+    groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
+    for use in report.formats:
+        if use.num_records:
+            groups.setdefault(_kind(use), []).append(use)
+    totals = [(group[0], sum(use.num_records for use in group)) for group in groups.values()]
+    return [one_line(describe_use(use, total)) for use, total in totals]
 
 
 def has_calls(use: _C.FormatUse) -> bool:
@@ -51,6 +61,10 @@ def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
     column = f' (as "{use.column}")' if use.column else ""
     unused = f"; not used: {', '.join(use.unused)}" if use.unused else ""
     return f"{use.title}{column}, {total:,} record{'' if total == 1 else 's'}{unused}"
+
+
+def _kind(use: _C.FormatUse) -> tuple[str, ...]:
+    return (use.title, use.column, *use.unused)
 
 
 def _line_of_many(group: Sequence[tuple[str, _C.FormatUse]]) -> str:

@@ -14,6 +14,7 @@ from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.runtime.regular_files import open_regular
 from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.hub_files import is_of_hub
 
 _SECONDS = 3.0
 _FILES = "files, patterns such as data/*.jsonl, several with commas between them"
@@ -46,7 +47,12 @@ def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     try:
         files = data_files(path, fetch=False)
     except ValueError as error:
-        raise ProblemError(f"--{flag}: {error}", f"correct --{flag}: {_FILES}") from None
+        way = (
+            f"let the run download it, or correct --{flag}"
+            if is_of_hub(path)
+            else f"correct --{flag}: {_FILES}"
+        )
+        raise ProblemError(f"--{flag}: {error}", way) from None
     if any(file.is_stream for file in files):
         raise NotCheckedError(f"--{flag} {path}: standard input and pipes can be read once, by the run")
     heads = _heads(files, run)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fastsft.data.chat.labelling import label_words
-from fastsft.data.format_lines import calls_note, describe_use
+from fastsft.data.format_lines import calls_note, format_totals
 from fastsft.inspection.histogram import HEAD, bars, median
 from fastsft.runtime.terminal_text import folded, one_line, visible
 
@@ -103,8 +103,8 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     report, labels = inspection.report, inspection.labelling
     of_tokens = inspection.unit == "tokens"
     yield f"  data      {one_line(inspection.data)}"
-    for line in list(dict.fromkeys(describe_use(use) for use in report.formats if use.num_records))[:5]:
-        yield f"  format    {one_line(line)}"
+    for line in format_totals(report):
+        yield f"  format    {line}"
     if calls := calls_note(report):
         yield f"  note      {calls}"
     yield f"  model     {one_line(inspection.model)}" + (

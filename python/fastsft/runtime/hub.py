@@ -1,4 +1,4 @@
-"""What the hub's library raises, in words of this package."""
+"""Errors of the hub's library, in words of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hub_reason(error: Exception, what: str) -> str:
 
 
 def is_unreachable(error: Exception) -> bool:
-    """Whether the hub gave no answer: no network, offline by HF_HUB_OFFLINE, or an error of the hub itself.
+    """True if the hub gave no answer: no network, offline by HF_HUB_OFFLINE, or an error of the hub itself.
 
     huggingface_hub raises those of requests before release 1.0 and those of httpx since.
     """

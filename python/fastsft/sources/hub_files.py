@@ -14,12 +14,14 @@ from urllib.parse import unquote
 
 from fastsft.runtime.hub import hub_reason, is_unreachable
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.regular_files import read_regular
 from fastsft.sources.hub_splits import Choice, choose_files, missing_shards
 
 _FORM = "hf://datasets/owner/name, with @revision and /file, /folder or /pattern where needed"
 _PATH = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?")
 _CARD = "README.md"
+_METADATA = re.compile(r"\s*---[\r\n]+(.*?)[\r\n]+---\s", re.DOTALL)
 _TRIES = 3  # a branch may move between the list of its files and the download
 
 
@@ -67,6 +69,8 @@ class _Repository:
         """The directory in the cache that has them now."""
         import huggingface_hub
 
+        if launch_or_alone().local_rank:  # one rank of a machine shows the bars
+            huggingface_hub.utils.disable_progress_bars()
         patterns = [glob.escape(name) for name in names]
         return Path(huggingface_hub.snapshot_download(**self._named(), allow_patterns=patterns))
 
@@ -117,34 +121,40 @@ def _downloaded(repository: _Repository, path: str) -> tuple[str, ...] | None:
 def _cached(repository: _Repository, path: str, fetch: bool) -> tuple[str, ...]:
     directory = repository.cached()
     names = sorted(each.relative_to(directory).as_posix() for each in directory.rglob("*") if each.is_file())
-    choice = choose_files(names, path, _card(directory), repository.root)
+    asked = "the hub was not reached" if fetch else "the hub is not asked here"
+    copy = f"the copy of commit {directory.name} in the cache"
+    try:
+        choice = choose_files(names, path, _card(directory), repository.root)
+    except ValueError as error:
+        raise ValueError(f"{error} ({copy}; {asked})") from None
     if missing := missing_shards(choice.files):
-        asked = "the hub was not reached" if fetch else "the hub is not asked here"
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(f"the copy in the cache lacks {missing[0]}{more}, and {asked}")
+        raise ValueError(f"{copy} lacks {missing[0]}{more}, and {asked}")
     if fetch:
+        count = f"{len(choice.files)} file{'' if len(choice.files) == 1 else 's'}"
         shown = ", ".join(choice.files[:5]) + (" ..." if len(choice.files) > 5 else "")
-        warn_once(
-            f"{repository.root}: the hub was not reached; read are {len(choice.files)} files of commit "
-            f"{directory.name} that the cache has: {shown}"
-        )
+        warn_once(f"{repository.root}: {asked}; read from {copy}: {count}, {shown}")
     _tell(repository, choice)
     return tuple(str(directory / name) for name in choice.files)
 
 
 def _card(directory: Path) -> Mapping[str, Any]:
-    from huggingface_hub import RepoCard
+    """The metadata of README.md: YAML between two lines of `---` at its start."""
+    import yaml  # type: ignore[import-untyped]
 
     path = directory / _CARD
-    if not path.is_file():
-        return {}
-    text = read_regular(path, what="the card of a data set").decode("utf-8", "replace")
+    text = (
+        read_regular(path, what="the card of a data set").decode("utf-8-sig", "replace")
+        if path.is_file()
+        else ""
+    )
+    match = _METADATA.match(text)
     try:
-        found: dict[str, Any] = RepoCard(text).data.to_dict()
-    except Exception as error:  # of YAML, and of fields that the library knows
+        found = yaml.safe_load(match[1]) if match else None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"the metadata of its {_CARD} cannot be read: {first}") from None
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def _tell(repository: _Repository, choice: Choice) -> None:

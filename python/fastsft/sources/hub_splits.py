@@ -1,4 +1,4 @@
-"""Which files of a data set's repository are its training data, by the rules of the library `datasets`.
+"""The training files of a data set's repository, by the rules of the library `datasets`.
 
 Its order (datasets/data_files.py, MetadataConfigs): the card's configurations; `data/SPLIT-00000-of-00001.*`;
 directories named after a split; files named after one; else all files are `train`.
