@@ -41,14 +41,20 @@ MODELS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 
-def write_tokenizer(folder: Path, template: str, controls: tuple[str, ...], named: dict[str, str]) -> Path:
-    """A byte-level tokenizer with these control tokens, THOUGHTS, and the chat template's text."""
+def write_tokenizer(
+    folder: Path,
+    template: str,
+    controls: tuple[str, ...],
+    named: dict[str, str],
+    plain: tuple[str, ...] = THOUGHTS,
+) -> Path:
+    """A byte-level tokenizer with these control tokens, plain added ones, and the chat template's text."""
     content = byte_level_files.small_qwen2()
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     first = len(content["model"]["vocab"])
     content["added_tokens"] = [
-        {"id": first + i, "content": text, "special": text not in THOUGHTS, **flags}
-        for i, text in enumerate((*controls, *THOUGHTS))
+        {"id": first + i, "content": text, "special": text not in plain, **flags}
+        for i, text in enumerate((*controls, *plain))
     ]
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<|endoftext|>", **named}
     byte_level_files.write_directory(folder, json.dumps(content), kind)
@@ -318,6 +324,38 @@ def test_a_plain_mark_is_no_stop_token_where_there_is_a_control_token(tmp_path: 
     seen = Seen(model, tmp_path, {"messages": PLAIN})
     assert seen.labelling["stop_token"] == "<|im_end|>"
     assert seen.learned == ["Ho</tool_call><|im_end|>", "<b>Ha</tool_call><|im_end|>"]
+
+
+PLAIN_CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}</s>{% endif %}"
+)
+
+
+def test_the_end_of_a_conversation_is_no_end_of_a_reply(tmp_path: Path) -> None:
+    """ChatML's tokens were added as plain ones, and the base's EOS comes after the last reply alone."""
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    model = write_tokenizer(tmp_path / "m", PLAIN_CHATML, ("<s>", "</s>"), named, CHATML)
+    seen = Seen(model, tmp_path, {"messages": PLAIN})
+    assert seen.labelling["stop_token"] == "<|im_end|>"
+    assert seen.learned == ["Ho<|im_end|>", "<b>Ha<|im_end|>"]
+
+
+@pytest.mark.parametrize("end", ["", "</s>"])
+def test_added_tokens_of_white_space_are_no_stop_tokens(end: str, tmp_path: Path) -> None:
+    """Those of GPT-NeoX, Phi and Gemma."""
+    template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n"
+        + end
+        + ("{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+    )
+    named = {"bos_token": "<s>", "eos_token": "<s>"}
+    model = write_tokenizer(tmp_path / "m", template, ("<s>", "</s>"), named, ("\n\n", "  "))
+    if end:
+        assert Seen(model, tmp_path, {"messages": PLAIN}).labelling["stop_token"] == "</s>"
+    else:
+        with pytest.raises(ValueError, match="holds no special token"):
+            Seen(model, tmp_path, {"messages": PLAIN})
 
 
 BLOCKS = (

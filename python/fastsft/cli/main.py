@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import difflib
 import gc
 import importlib
@@ -36,8 +35,6 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = _parser()
-    if arguments is None:  # this process is the command's own; run_script does so, too
-        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         parser.print_help(sys.stderr)
@@ -46,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
     module = importlib.import_module(COMMANDS[parsed.command][0])
+    if arguments is None:  # this process is the command's own
+        gc.freeze()  # as run_script does
     try:
         return int(module.main(parsed.rest))
     except KeyboardInterrupt:

@@ -25,16 +25,16 @@ def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple
     """The tokens that end replies, and what comes after a reply's text up to the end of its stop token.
 
     native: the native tokenizer. bos, eos: its named tokens, "" for none. EOS is the stop token where every
-    reply ends with it, else the first special token after the last reply is, a control token where there is
-    one. Where there is none, it is the one with which a user's message begins after a reply, but for BOS, and
-    a tool's result after a call.
+    reply ends with it, else the first control token that ends every reply, else the first special token after
+    the last reply. Where there is none, it is the one with which a user's message begins after a reply, but
+    for BOS, and a tool's result after a call.
     ValueError where there is none either.
     """
     last = _specials(found.last, native)
     if last:
-        shared = found.last[: common_length(found.last, found.middle)]
-        controls = [token for token in last if native.is_control(native.find_token(token))]
-        stop = eos if eos in _specials(shared, native) else (controls or last)[0]
+        shared = _specials(found.last[: common_length(found.last, found.middle)], native)
+        controls = [token for token in shared if native.is_control(native.find_token(token))]
+        stop = eos if eos in shared else (controls or last)[0]
         return Ends(stop, _call_stop(found.call, stop, native)), _up_to(found.last, stop)
     middle, after_call = (_specials(text, native) for text in (found.middle, found.after_call))
     if middle and middle[0] != bos and found.middle.lstrip().startswith(middle[0]):
@@ -57,11 +57,12 @@ def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
 
 
 def _specials(text: str, native: _C.Tokenizer) -> list[str]:
-    """The special tokens in a text, in order."""
+    """The special tokens in a text, in order; none of white space."""
     data = text.encode()
     ids, offsets = native.encode_with_offsets(data)
     pairs = zip(ids, offsets, strict=True)
-    return [data[begin:end].decode().strip() for token, (begin, end) in pairs if native.is_special(token)]
+    found = (data[begin:end].decode().strip() for token, (begin, end) in pairs if native.is_special(token))
+    return [text for text in found if text]
 
 
 def _up_to(text: str, stop: str) -> str:
