@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from data_formats import FORMATS, converted
 from fastsft.runtime.messages import collected
 from fastsft.sources import hub_files
 from fastsft.sources.data_files import data_files
+from fastsft.sources.hub_card import CARD_FILES, read_card
 from fastsft.sources.hub_splits import choose_files
 from local_hub import Files, LocalHub, local_hub
 
@@ -57,7 +59,6 @@ TREES: dict[str, Files] = {
     "directories by split": {"a/training/1.json": b"1", "a/training/2.json": b"2", "a/eval/1.json": b"3"},
     "hidden": {".git/train.jsonl": b"0", "__old__/train.jsonl": b"0", "train.jsonl": b"1",
                "config.json": b"{}"},
-    "only a test split": {"test.jsonl": b"1"},
     "words that only begin alike": {"trainer.jsonl": b"1", "latest.jsonl": b"2"},
     "nested": {"x/data/train-00000-of-00001.jsonl": b"1", "x/y/part.train.jsonl": b"2"},
     "card": {**SHARDS, "more/x.parquet": b"m",
@@ -66,6 +67,19 @@ TREES: dict[str, Files] = {
     "card with a default": {"x/1.jsonl": b"1", "y/1.jsonl": b"2", "y/deep/2.jsonl": b"3",
                             "README.md": card("- config_name: x\n  data_files: x/*\n"
                                               "- config_name: y\n  data_dir: y\n  default: true\n")},
+    "card with paths": {"x/1.jsonl": b"1", "x/2.jsonl": b"2", "LICENSE": b"", "x/LICENSE": b"",
+                        "README.md": card("- config_name: a\n  data_files: ['./x/*', x/2.jsonl]\n")},
+    "card of this directory": {"x/1.jsonl": b"1", "2.jsonl": b"2",
+                               "README.md": card("- config_name: a\n  data_dir: .\n")},
+    "card that ends the file": {"x.jsonl": b"1", "y.jsonl": b"2",
+                                "README.md": card("- config_name: a\n  data_files: x.jsonl\n")[:-8]},
+    "card without metadata": {"x.jsonl": b"1", "README.md": b"# Data\n---\nconfigs: [\n---\n"},
+    "other card": {"x.jsonl": b"1", "y.jsonl": b"2",
+                   "README.md": card("- config_name: a\n  data_files: y.jsonl\n"),
+                   ".huggingface.yaml": b"configs:\n- config_name: b\n  data_files: x.jsonl\n"},
+    "a pattern without files": {"x.jsonl": b"1", "y.jsonl": b"2",
+                                "README.md": card("- config_name: a\n  data_files: [z*, x.jsonl]\n")},
+    "ndjson and others": {"x.ndjson": b"1", "LICENSE": b"", "logo.svg": b"", "run.py": b""},
     "card with patterns": {"x/1.jsonl": b"1", "x/deep/2.jsonl": b"2", "x/.hidden.jsonl": b"3",
                            "README.md": card("- config_name: default\n  data_files: ['x/**/*.jsonl']\n")},
 }  # fmt: skip
@@ -82,11 +96,10 @@ def test_the_files_are_those_that_datasets_takes(tree: str, tmp_path: Path) -> N
     expected = datasets.load_dataset_builder(
         str(tmp_path), cache_dir=str(tmp_path / ".cache")
     ).config.data_files
-    ours = choose_files(sorted(files), "", hub_files._card(tmp_path), ROOT)
-    split = "train" if "train" in expected else next(iter(expected))
-    assert ours.split == split
-    assert {str(tmp_path / name) for name in ours.files} == {*map(str, expected[split])}
-    assert {each for each, _ in ours.others} == {*expected} - {split}
+    texts = {name: files[name].decode() for name in CARD_FILES if name in files}
+    ours = choose_files(sorted(files), "", ROOT, lambda: read_card(texts))
+    assert {str(tmp_path / name) for name in ours.files} == {*map(os.path.normpath, expected["train"])}
+    assert {*ours.others} == {*expected} - {"train"}
 
 
 def test_files_are_downloaded_once_and_read_in_order(hub: LocalHub, forget: Any) -> None:
@@ -137,19 +150,6 @@ def test_a_branch_stays_where_it_is_in_one_process(hub: LocalHub, forget: Any) -
     assert read(ROOT) == [b"2"]
 
 
-def test_a_branch_that_moves_during_the_download(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("a/b", {"a.jsonl": b"1"})
-    listed = hub_files._Repository.listed
-
-    def moved(self: Any) -> Any:
-        found = listed(self)
-        hub.add("a/b", {"a.jsonl": b"2", "b.jsonl": b"3"})
-        return found
-
-    monkeypatch.setattr(hub_files._Repository, "listed", moved)
-    assert read(ROOT) == [b"2", b"3"]
-
-
 @pytest.mark.parametrize("cut", ["no server", "a broken server"])
 def test_without_an_answer_the_cache_is_read_and_a_line_says_so(
     cut: str, hub: LocalHub, forget: Any, monkeypatch: pytest.MonkeyPatch
@@ -173,19 +173,91 @@ def test_without_an_answer_the_cache_is_read_and_a_line_says_so(
         data_files("hf://datasets/a/c")
 
 
-def test_a_part_of_the_shards_is_not_the_data_set(hub: LocalHub, forget: Any, tmp_path: Path) -> None:
-    hub.add("a/b", SHARDS)
+def test_a_part_of_the_files_is_not_the_data_set(hub: LocalHub, forget: Any, tmp_path: Path) -> None:
+    hub.add("a/b", {**SHARDS, "README.md": b"x"})
+    hub.add("a/c", SHARDS)
     assert read(f"{ROOT}/data/train-00001-of-00002.parquet") == [b"train1"]
-    hub.refuses = 500
+    assert read("hf://datasets/a/c/data/test-*") == [b"test0", b"test1"]
+    hub.refuses = 429
     forget()
-    reason = "in the cache lacks data/train-00000-of-00002.parquet, and the hub was not reached"
-    with pytest.raises(ValueError, match=reason):
+    assert read(f"{ROOT}/data/train-00001-of-00002.parquet") == [b"train1"]
+    with pytest.raises(ValueError, match=r"not reached, and its README.md is missing \(the copy of commit"):
         data_files(ROOT)
+    with pytest.raises(
+        ValueError, match=r"data/train-00000-of-00002\.parquet and 1 more of 2 files are missing"
+    ):
+        data_files("hf://datasets/a/c")
+    with pytest.raises(
+        ValueError, match=r"data/train-00000-of-00002\.parquet and 1 more of 2 files are missing"
+    ):
+        data_files("hf://datasets/a/c", fetch=False)
     hub.refuses = 0
     assert read(ROOT) == [b"train0", b"train1"]
     shutil.rmtree(tmp_path / "cache")
     forget()
     assert read(ROOT) == [b"train0", b"train1"]
+
+
+def test_a_download_that_is_cut_off_goes_on(hub: LocalHub, forget: Any) -> None:
+    old = {"a.jsonl": b"old a", "b.jsonl": b"old b"}
+    hub.add("a/b", old)
+    assert read(ROOT) == [*old.values()]
+    new = {"a.jsonl": b"new a", "b.jsonl": b"a longer b"}
+    commit = hub.add("a/b", new)
+    forget()
+    hub.cuts = "/b.jsonl"
+    with pytest.raises(
+        ValueError, match=r"a/b: the download was cut off: .*; run it again, which goes on"
+    ) as caught:
+        data_files(ROOT)
+    assert "\n" not in str(caught.value)
+    hub.cuts, hub.refuses = "", 500
+    with collected() as notices:
+        assert read(ROOT) == [*old.values()]
+    assert commit not in notices.warned[0]
+    forget()
+    hub.refuses = 0
+    del hub.asked[:]
+    assert read(ROOT) == [*new.values()]
+    assert not [path for path in hub.asked if path.endswith("/a.jsonl")]
+
+
+def test_copies_of_other_programs(hub: LocalHub, forget: Any) -> None:
+    """What hf download left: all of it, or what somebody asked for."""
+    import huggingface_hub
+
+    hub.add("a/b", SHARDS)
+    huggingface_hub.snapshot_download("a/b", repo_type="dataset", allow_patterns=["*1-of-*"])
+    with pytest.raises(
+        ValueError, match=r"here, and it has 1 of 2 files data/train-.-of-00002 .the copy of com"
+    ):
+        data_files(ROOT, fetch=False)
+    assert read(f"{ROOT}/data/train-*", fetch=False) == [b"train1"]
+    huggingface_hub.snapshot_download("a/b", repo_type="dataset")
+    forget()
+    hub.refuses = 502
+    with collected() as notices:
+        assert read(ROOT) == [b"train0", b"train1"]
+    assert notices.warned[0].endswith("; whether the data set has more is not known")
+    hub.refuses = 0
+    old = hub.add("a/b", {"x.jsonl": b"x"})
+    forget()
+    assert read(ROOT) == [b"x"]
+    hub.add("a/b", {"x.jsonl": b"y"})
+    huggingface_hub.snapshot_download("a/b", repo_type="dataset")
+    forget()
+    hub.refuses = 502
+    assert read(ROOT) == [b"y"]
+    assert read(f"{ROOT}@{old}") == [b"x"]
+
+
+def test_a_cache_that_cannot_be_written(hub: LocalHub, forget: Any, tmp_path: Path) -> None:
+    hub.add("a/b", {"x.jsonl": b"x"})
+    assert read(ROOT) == [b"x"]
+    forget()
+    shutil.rmtree(tmp_path / "cache" / "datasets--a--b" / "fastsft")
+    (tmp_path / "cache" / "datasets--a--b" / "fastsft").write_text("in the way")
+    assert read(ROOT) == [b"x"]
 
 
 def test_without_fetch_nothing_is_asked(hub: LocalHub) -> None:
@@ -216,33 +288,81 @@ def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None
         ("hf://a/b", "expected hf://datasets/owner/name"),
         ("hf://datasets/b", "expected hf://datasets/owner/name"),
         ("hf://datasets/a/nothing", "no data set of this name is there, or it is private"),
+        (f"{ROOT}@..", "expected hf://datasets/owner/name"),
+        (f"{ROOT}@a%2F..", "expected hf://datasets/owner/name"),
         ("hf://datasets/a/b c", "Repo id must use alphanumeric chars"),
         ("hf://datasets/a/gated", "for those only who accepted its terms"),
         (f"{ROOT}/missing", "no file, folder or configuration has this name; there are: README.md, c.csv, d"),
         (f"{ROOT}/*.parquet", "no file matches it"),
-        (f"{ROOT}/x", rf"the splits validation, test, and none is train; name one: {ROOT}/x/dev"),
+        (f"{ROOT}/***", r"\*\*\* is no pattern; expected one such as data/\*.jsonl"),
+        (f"{ROOT}/x", rf"none of its splits \(validation, test\) is train; name one: {ROOT}/x/dev.jso"),
         (ROOT, rf"several configurations; name one: {ROOT}/one, {ROOT}/two, {ROOT}/three"),
-        (f"{ROOT}/one", "its README.md names absent/\\*, which is not there"),
-        (f"{ROOT}/two", "data_files of the configuration two in its README.md: expected patterns, or"),
-        (f"{ROOT}/three", rf"kinds \(.jsonl, .parquet\); name one: {ROOT}/data/1.jsonl, {ROOT}/data/\*.p"),
-        ("hf://datasets/a/csv", "no .json, .jsonl, .parquet or .arrow file is there, but: a.csv"),
-        ("hf://datasets/a/card", "the metadata of its README.md cannot be read"),
-        ("hf://datasets/a/configs", "the configs of its README.md: expected a list of entries with a confi"),
+        (f"{ROOT}/one", "its README.md names absent/\\*, where no data is"),
+        (f"{ROOT}/three", rf"kinds .jsonl, .parquet; name what is meant: {ROOT}/data/1.jsonl, {ROOT}/dat"),
+        (f"{ROOT}/four", "its split train has files of the kinds .csv; expected .json, .jsonl, .parqu"),
+        ("hf://datasets/a/csv", "of the kinds .csv; expected .json"),
+        ("hf://datasets/a/mixed", "of the kinds .csv; expected .json"),
+        ("hf://datasets/a/bz2", "of the kinds .jsonl.bz2, .jsonl; name what is meant: hf://datasets/a/bz2/train.j"),
+        ("hf://datasets/a/py", "no .json, .jsonl, .parquet or .arrow file is there, but: a.py"),
     ],
 )  # fmt: skip
 def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
     configs = ("- config_name: one\n  data_files: absent/*\n"
-               "- config_name: two\n  data_files: [{split: train}]\n"
-               "- config_name: three\n  data_dir: data\n")  # fmt: skip
+               "- config_name: two\n  data_files: x/*\n"
+               "- config_name: three\n  data_dir: data\n"
+               "- config_name: four\n  data_files: c.csv\n")  # fmt: skip
     hub.add("a/b", {"README.md": card(configs), "c.csv": b"", "data/1.jsonl": b"", "data/1.parquet": b"",
                     "data/2.parquet": b"", "x/dev.jsonl": b"", "x/test.jsonl": b""})  # fmt: skip
     hub.add("a/csv", {"a.csv": b"a,b"})
-    hub.add("a/card", {"a.jsonl": b"", "README.md": b"---\nconfigs: [\n---\n"})
-    hub.add("a/configs", {"a.jsonl": b"", "README.md": b"---\nconfigs: {a: 1}\n---\n"})
+    hub.add("a/mixed", {"train.csv": b"a,b", "test.jsonl": b"", "notes.json": b""})
+    hub.add("a/bz2", {"train.jsonl": b"", "train-2.jsonl.bz2": b""})
+    hub.add("a/py", {"a.py": b""})
     hub.gated.add("a/gated")
+    refused(path, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"---\nconfigs: [\n---\n", "README.md cannot be read, line 1 of it: .*; name files instead: .*/FI"),
+        (b"---\na: !!timestamp x\n---\n", "README.md cannot be read: AttributeError"),
+        (b"---\na: !!bool x\n---\n", "README.md cannot be read: KeyError"),
+        (b"---\na: " + b"[" * 5000 + b"\n---\n", "README.md cannot be read: RecursionError"),
+        (b"---\nconfigs: {a: 1}\n---\n", "configs of its README.md: expected a list of entries with a confi"),
+        (b"---\n" + b"\n" * 900_000 + b"configs: 1\n---\n", "configs of its README.md: expected a list"),
+        (b"#" * 1_100_000, "expected the card of a data set of at most 1048576 bytes"),
+        (card("- config_name: two\n  data_files: [{split: train}]\n"), "data_files of the configuration two"),
+        (card("- config_name: c\n  data_files: [{split: [1], path: x}]\n"), "expected patterns, or entries"),
+        (card("- config_name: c\n  data_files: 'q\\nr'\n"), "its README.md names q.*r, where no data is"),
+    ],
+)  # fmt: skip
+def test_cards_that_are_wrong_do_not_keep_files_away(hub: LocalHub, text: bytes, reason: str) -> None:
+    hub.add("a/b", {"x.jsonl": b"1", "README.md": text})
+    refused(ROOT, reason)
+    assert read(f"{ROOT}/x.jsonl") == read(f"{ROOT}/*.jsonl") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "name", ["/tmp/x.jsonl", "../x.jsonl", "a/../x.jsonl", "a//x.jsonl", "", "x\0.jsonl"]
+)
+def test_names_that_are_no_paths(hub: LocalHub, name: str) -> None:
+    hub.add("a/b", {name: b"1", "y.jsonl": b"2"})
+    refused(ROOT, "the hub lists a file with the name '.*', which is no path in it")
+
+
+def refused(path: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         data_files(path)
-    assert str(caught.value).startswith(f"{path.partition(':0')[0]}: ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+def test_what_is_no_data_is_named(hub: LocalHub) -> None:
+    hub.add(
+        "a/b", {"x.jsonl": b"1", "licence.txt": b"", "logo.png": b"", ".gitattributes": b"", "README.md": b""}
+    )
+    with collected() as notices:
+        assert read(ROOT) == [b"1"]
+    assert notices.warned == [f"{ROOT}: not read, as they are no data files: licence.txt, logo.png"]
 
 
 def test_records_of_the_hub_are_read_as_those_of_a_file(hub: LocalHub, tmp_path: Path) -> None:

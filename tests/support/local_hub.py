@@ -26,6 +26,7 @@ class LocalHub:
     asked: list[str] = field(default_factory=list)
     gated: set[str] = field(default_factory=set)
     refuses: int = 0  # a status, with which every request ends
+    cuts: str = ""  # the end of a name; its content stops in the middle
 
     def add(self, name: str, files: Files, revision: str = "main") -> str:
         """The commit of `files`."""
@@ -43,11 +44,9 @@ class LocalHub:
         from huggingface_hub import constants, file_download
 
         patch.setattr(constants, "ENDPOINT", self.url)
-        patch.setattr(
-            file_download,
-            "HUGGINGFACE_CO_URL_TEMPLATE",
-            self.url + "/{repo_id}/resolve/{revision}/{filename}",
-        )
+        template = self.url + "/{repo_id}/resolve/{revision}/{filename}"
+        for module in (constants, file_download):  # the second has a name of its own before release 1
+            patch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         patch.setattr(constants, "HF_HUB_CACHE", str(cache))
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
@@ -76,15 +75,16 @@ def local_hub() -> Iterator[LocalHub]:
             if isinstance(found, str):
                 status = 403 if found == "GatedRepo" else 404
                 return self._send(status, {"X-Error-Code": found}, b"")
-            return self._send(200, *found)
+            return self._send(200, *found, cut=bool(hub.cuts) and path.endswith(hub.cuts))
 
-        def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        def _send(self, status: int, headers: dict[str, str], body: bytes, cut: bool = False) -> None:
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                self.wfile.write(body[: len(body) // 2] if cut else body)
+            self.close_connection = self.close_connection or cut
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"
@@ -111,6 +111,9 @@ def _found(hub: LocalHub, path: str) -> tuple[dict[str, str], bytes] | str:
         return "RevisionNotFound"
     files = revisions[revision]
     commit = next(each for each, of in revisions.items() if of == files and len(each) == 40)
+    if is_list and kind == "tree":
+        tree = [{"type": "file", "oid": "0", "size": len(files[each]), "path": each} for each in files]
+        return {"Content-Type": "application/json"}, json.dumps(tree).encode()
     if is_list:
         listed = {"id": f"{owner}/{name}", "sha": commit, "siblings": [{"rfilename": each} for each in files]}
         return {"Content-Type": "application/json"}, json.dumps(listed).encode()

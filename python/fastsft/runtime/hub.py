@@ -18,19 +18,31 @@ def hub_reason(error: Exception, what: str) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def is_unreachable(error: Exception) -> bool:
-    """True if the hub gave no answer: no network, offline by HF_HUB_OFFLINE, or an error of the hub itself.
+def is_refusal(error: Exception) -> bool:
+    """True if the hub answered and will not give what was asked for: not there, private, gated."""
+    from huggingface_hub import errors
 
-    huggingface_hub raises those of requests before release 1.0 and those of httpx since.
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return False
+    return isinstance(error, errors.HfHubHTTPError) and not is_unreachable(error)
+
+
+def is_unreachable(error: Exception) -> bool:
+    """True if the hub gave no answer: no network, HF_HUB_OFFLINE, too many requests, an error of its own.
+
+    huggingface_hub raises errors of requests before release 1, then those of httpx, then of httpx2.
     """
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):
         status = getattr(error.response, "status_code", None)
-        return status is not None and status >= 500
+        return status is not None and (status == 429 or status >= 500)
     if isinstance(error, errors.OfflineModeIsEnabled | ConnectionError | TimeoutError):
         return True
-    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
-    return not kinds.isdisjoint(
-        {("requests", "ConnectionError"), ("requests", "Timeout"), ("httpx", "TransportError")}
-    )
+    for kind in type(error).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library == "requests" and kind.__name__ in ("ConnectionError", "Timeout", "ChunkedEncodingError"):
+            return True
+        if library.startswith("httpx") and kind.__name__ == "TransportError":
+            return True
+    return False

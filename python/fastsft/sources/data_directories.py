@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json_object
 
-_KIND = re.compile(r"\.(parquet|arrow|jsonl|json)(\.gz|\.zst)?$")
+_KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 _OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
@@ -18,7 +19,7 @@ def files_of_directory(path: str) -> list[str]:
     """The data files of a directory, in order.
 
     Of one that `datasets` saved, those its state.json names; else all of one kind (.parquet, .arrow, .jsonl,
-    .json, also packed) by name. ValueError for several splits, several kinds, and none.
+    .ndjson, .json, also packed) by name. ValueError for several splits, several kinds, and none.
     """
     folder = path.rstrip("/") or "/"
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
@@ -78,11 +79,11 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
             f"{path} is a directory with the splits {', '.join(splits)}; name one: "
             f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"
         )
-    _tell_rest(path, [name for name in names if name not in found and name[0] not in "._"])
+    tell_rest(path, [name for name in names if name not in found and name[0] not in "._"])
     return [os.path.join(folder, name) for name in found]
 
 
-def _tell_rest(path: str, names: list[str]) -> None:
+def tell_rest(path: str, names: Iterable[str]) -> None:
     """A line that lists what is not read: a file that was meant as data must not be missed in silence."""
     rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:

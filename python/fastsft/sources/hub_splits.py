@@ -7,13 +7,14 @@ directories named after a split; files named after one; else all files are `trai
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fastsft.sources.data_directories import NOT_DATA, kind_of_data
+from fastsft.sources.hub_card import Configuration
 
 Splits = dict[str, list[str]]  # the files of each, in order
+Card = Mapping[str, Configuration]
 
 _SHARDED = re.compile(r"data/([^/]*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _KEYWORDS = {"train": "train|training", "validation": "validation|valid|dev|val",
@@ -22,51 +23,61 @@ _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
 _IGNORED = frozenset({"README.md", "config.json", *NOT_DATA})
-_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
+# Data to `datasets` but not to fastsft. They count when splits are looked for: a training split of CSV is
+# refused, and not taken for one that is not there.
+_UNREAD = re.compile(
+    r"\.(?:(?:csv|tsv|xml|conllu?|tar|h5|hdf5|lance|geoparquet|gpq)(?:\.(?:gz|zst|bz2|xz|lz4|zip|7z))?"
+    r"|(?:json|jsonl|ndjson|parquet|arrow)\.(?:bz2|xz|lz4|zip|7z)|zip)$"
+)
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`files` to read, of `split`; `others`: a path or pattern for each other split."""
+    """`files` to read; `others`: a path or pattern for each other split; `rest`: what is no data.
+
+    `is_named`: path or card say which files, not only how their names begin or end.
+    """
 
     files: list[str]
-    split: str = ""
-    others: tuple[tuple[str, str], ...] = ()
+    others: Mapping[str, str]
+    rest: Sequence[str] = ()
+    is_named: bool = True
 
 
-def choose_files(names: Sequence[str], path: str, card: Mapping[str, Any], root: str) -> Choice:
+def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
     """The files that `path` of the repository `root` (`hf://datasets/owner/name`) means.
 
-    `names`: all of its files; `card`: the metadata of its README.md. `path` is a file, a pattern, a
-    configuration of the card, a folder, or empty. ValueError for what is not there and what leaves a choice.
+    `names`: all of its files; `card`: gives its configurations. `path` is a file, a pattern, a configuration,
+    a folder, or empty. ValueError for what is not there and what leaves a choice.
     """
     if path in names:
-        return Choice([path])
-    if is_pattern(path):
-        return Choice(_some(_matched(names, path), "no file matches it"))
-    configurations = _configurations(card)
+        return Choice([path], {})
+    if not set("*?[").isdisjoint(path):
+        return Choice(_some(_matched(names, path), "no file matches it"), {})
+    configurations = card()
     if path in configurations or (not path and configurations):
-        splits = _of_card(names, configurations, path or _default_of(configurations, root))
-    else:
-        splits = default_splits(names, path)
-        if path and not splits and not any(name.startswith(f"{path}/") for name in names):
-            there = sorted({name.split("/")[0] for name in names})
-            raise ValueError(f"no file, folder or configuration has this name; there are: {_listed(there)}")
-    if not splits:
-        raise ValueError(f"no .json, .jsonl, .parquet or .arrow file is there, but: {_listed(sorted(names))}")
-    return _one_split(names, splits, root)
+        chosen = configurations[path or _default_of(configurations, root)]
+        splits = _of_card(names, chosen) if chosen.patterns else default_splits(names, chosen.folder)
+        return replace(_one_split(names, splits, root), is_named=bool(chosen.patterns))
+    inside = [name for name in names if not path or name.startswith(f"{path}/")]
+    if not inside:
+        there = sorted({name.split("/")[0] for name in names})
+        raise ValueError(f"no file, folder or configuration has this name; there are: {_listed(there)}")
+    rest = [name for name in inside if kind_of(name) is None and _is_shown(name, "")]
+    return replace(_one_split(names, default_splits(inside, path), root), rest=rest, is_named=False)
 
 
-def is_pattern(path: str) -> bool:
-    """It has a wildcard."""
-    return not set("*?[").isdisjoint(path)
+def kind_of(name: str) -> str | None:
+    """The end of the name by which `datasets` takes it for data, such as .jsonl or .csv; None for others."""
+    return kind_of_data(name) or (match[0] if (match := _UNREAD.search(name)) else None)
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
     """The splits of a repository without configurations, or of one folder of it."""
     base = f"{folder}/" if folder else ""
     data = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
-    data = {inner: name for inner, name in data.items() if _is_data(inner)}
+    data = {inner: name for inner, name in data.items() if kind_of(inner) and _is_shown(inner, "")}
     found: Splits = {}
     for inner, name in data.items():
         if match := _SHARDED.fullmatch(inner):
@@ -82,14 +93,16 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
     return {"train": list(data.values())} if data else {}
 
 
-def missing_shards(files: Iterable[str]) -> list[str]:
-    """Of files numbered `-00000-of-00003`, those that are not among `files`."""
-    missing, given = [], set(files)
-    shards = [match for name in given if (match := _SHARD.fullmatch(name))]
-    for start, total, end in {(match[1], match[3], match[4]) for match in shards}:
-        numbered = (f"{start}-{number:05d}-of-{total}{end}" for number in range(int(total)))
-        missing += [name for name in numbered if name not in given]
-    return sorted(missing)
+def incomplete_sets(files: Iterable[str]) -> list[str]:
+    """Of files numbered `-00000-of-00003`, in words: the sets of which some are not among `files`."""
+    numbers: dict[tuple[str, str], set[str]] = {}
+    for match in filter(None, map(_SHARD.match, files)):
+        numbers.setdefault((match[1], match[3]), set()).add(match[2])
+    return [
+        f"{len(there)} of {int(total)} files {stem}-*-of-{total}"
+        for (stem, total), there in sorted(numbers.items())
+        if len(there) < int(total)
+    ]
 
 
 def _in_directory(split: str, inner: str) -> bool:
@@ -98,10 +111,6 @@ def _in_directory(split: str, inner: str) -> bool:
 
 def _in_file(split: str, inner: str) -> bool:
     return _FILE[split].fullmatch(inner.rpartition("/")[2]) is not None
-
-
-def _is_data(inner: str) -> bool:
-    return kind_of_data(inner) is not None and _is_shown(inner, "")
 
 
 def _is_shown(name: str, pattern: str) -> bool:
@@ -117,75 +126,52 @@ def _is_shown(name: str, pattern: str) -> bool:
 def _matched(names: Iterable[str], pattern: str) -> list[str]:
     from fsspec.utils import glob_translate
 
-    matches = re.compile(glob_translate(pattern)).match
+    try:
+        matches = re.compile(glob_translate(pattern)).match
+    except (ValueError, re.error):
+        raise ValueError(
+            f"{pattern} is no pattern; expected one such as data/*.jsonl or **/*.jsonl"
+        ) from None
     return sorted(name for name in names if matches(name) and _is_shown(name, pattern))
 
 
-def _configurations(card: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    listed = card.get("configs") or []
-    if not isinstance(listed, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("config_name"), str) for each in listed
-    ):
-        raise ValueError("the configs of its README.md: expected a list of entries with a config_name")
-    return {each["config_name"]: each for each in listed}
-
-
-def _of_card(names: Sequence[str], configurations: Mapping[str, Mapping[str, Any]], chosen: str) -> Splits:
-    entry = configurations[chosen]
-    folder = str(entry.get("data_dir") or "").strip("/")
-    if not entry.get("data_files"):
-        return default_splits(names, folder)
+def _of_card(names: Sequence[str], configuration: Configuration) -> Splits:
     splits: Splits = {}
-    for split, patterns in _patterns(entry["data_files"], chosen).items():
-        files: dict[str, None] = {}
-        for pattern in patterns:
-            whole = f"{folder}/{pattern}" if folder else pattern
-            found = [whole] if whole in names else _matched(names, whole)
-            files.update(dict.fromkeys(_some(found, f"its README.md names {whole}, which is not there")))
-        splits[split] = list(files)
+    for split, patterns in configuration.patterns.items():
+        found = [[each] if each in names else _matched(names, each) for each in patterns]
+        files = dict.fromkeys(name for each in found for name in each if kind_of(name))
+        splits[split] = _some(list(files), f"its README.md names {_listed(patterns)}, where no data is")
     return splits
 
 
-def _default_of(configurations: Mapping[str, Mapping[str, Any]], root: str) -> str:
-    default = [name for name, each in configurations.items() if name == "default" or each.get("default")]
-    if len(configurations) == 1:
-        default = list(configurations)
+def _default_of(card: Card, root: str) -> str:
+    default = [name for name, each in card.items() if name == "default" or each.is_default]
+    if len(card) == 1:
+        default = list(card)
     if len(default) != 1:
-        ways = _listed([f"{root}/{name}" for name in configurations])
-        raise ValueError(f"it has several configurations; name one: {ways}")
+        raise ValueError(
+            f"it has several configurations; name one: {_listed([f'{root}/{each}' for each in card])}"
+        )
     return default[0]
 
 
-def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """`data_files` as a text, a list of texts, of entries with split and path, or texts by split."""
-    entries = given.items() if isinstance(given, dict) else [("train", given)]
-    if isinstance(given, list) and all(isinstance(each, dict) for each in given):
-        entries = [(each.get("split"), each.get("path")) for each in given]
-    found = {split: [each] if isinstance(each, str) else each for split, each in entries}
-    if len(found) == len(entries) and all(
-        isinstance(split, str) and isinstance(each, list) and all(isinstance(text, str) for text in each)
-        for split, each in found.items()
-    ):
-        return found
-    raise ValueError(
-        f"data_files of the configuration {configuration} in its README.md: expected patterns, or entries "
-        "with split and path, each split once"
-    )
-
-
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
+    if not splits:
+        raise ValueError(f"no .json, .jsonl, .parquet or .arrow file is there, but: {_listed(sorted(names))}")
     shown = {split: f"{root}/{_pattern_of(names, files)}" for split, files in splits.items()}
-    if "train" not in splits and len(splits) > 1:
-        ways = _listed([shown[split] for split in splits])
-        raise ValueError(f"it has the splits {', '.join(splits)}, and none is train; name one: {ways}")
-    split = "train" if "train" in splits else next(iter(splits))
+    if "train" not in splits:
+        raise ValueError(
+            f"none of its splits ({', '.join(splits)}) is train; name one: {_listed(list(shown.values()))}"
+        )
     by_kind: Splits = {}
-    for name in splits[split]:
-        by_kind.setdefault(kind_of_data(name) or "others", []).append(name)
-    if len(by_kind) > 1:
-        ways = _listed([f"{root}/{_pattern_of(names, files)}" for files in by_kind.values()])
-        raise ValueError(f"it has files of several kinds ({', '.join(by_kind)}); name one: {ways}")
-    return Choice(splits[split], split, tuple((each, shown[each]) for each in splits if each != split))
+    for name in splits["train"]:
+        by_kind.setdefault(kind_of(name) or "", []).append(name)
+    read = [files for kind, files in by_kind.items() if kind_of_data(kind)]
+    if len(read) < len(by_kind) or len(read) > 1:
+        ways = _listed([f"{root}/{_pattern_of(names, files)}" for files in read])
+        way = f"name what is meant: {ways}" if read else "expected .json, .jsonl, .parquet or .arrow"
+        raise ValueError(f"its split train has files of the kinds {', '.join(by_kind)}; {way}")
+    return Choice(splits["train"], {each: shown[each] for each in splits if each != "train"})
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str]) -> str:
@@ -193,7 +179,7 @@ def _pattern_of(names: Sequence[str], files: Sequence[str]) -> str:
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
-    for pattern in (shards, f"{inside}*{kind_of_data(files[0]) or ''}", f"{inside}**"):
+    for pattern in (shards, f"{inside}*{kind_of(files[0]) or ''}", f"{inside}**"):
         if len(files) > 1 and _matched(names, pattern) == sorted(files):
             return pattern
     return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
