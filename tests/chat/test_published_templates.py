@@ -272,6 +272,7 @@ def test_ends_of_calls_are_saved_as_ends(
     assert labelling["call_stop_token"] == "<|observation|>"
     tokenizer = Tokenizer.from_pretrained(models["glm-4.5"])
     user_id, observation = map(tokenizer.convert_tokens_to_ids, ("<|user|>", "<|observation|>"))
+    assert len({user_id, observation, tokenizer.unk_token_id, None}) >= 3
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [user_id]}))
     note_stop_token(SimpleNamespace(source_directory=tmp_path, config={}), tokenizer, labelling)
     assert tokenizer.stop_token_ids == [observation]

@@ -33,7 +33,8 @@ def start(flags, output_dir, *, ranks=1, module="fastsft.train", check=True):
     """Run the command to its end; the finished process, with its text."""
     command, env = command_and_environment(flags, output_dir, ranks, module)
     done = subprocess.run(command, cwd=TRAINER, env=env, capture_output=True, text=True, timeout=300)
-    if check and done.returncode:
+    is_clean = not any(words in done.stderr for words in ("Exception ignored", "terminate called"))
+    if check and (done.returncode or not is_clean):
         raise AssertionError(f"status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done
 

@@ -73,6 +73,32 @@ def sockets(pid: int) -> set[tuple[str, str, str]]:
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
+# Writes whom a process looks up and connects to by Python, into a file of its folder.
+WATCH = """
+import os, sys
+
+def note(event, values):
+    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.connect", "socket.sendto"):
+        address = values[0] if event in ("socket.getaddrinfo", "socket.gethostbyname") else values[1]
+        with open(os.path.join(os.path.dirname(__file__), f"asked-{os.getpid()}"), "a") as file:
+            print(address[0] if isinstance(address, tuple) else address, file=file)
+
+sys.addaudithook(note)
+"""
+
+
+def watched(folder: Path, env: dict[str, str]) -> dict[str, str]:
+    """The environment of a process whose look-ups `asked` finds in `folder`."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(WATCH)
+    return {**env, "PYTHONPATH": os.pathsep.join([str(folder), env.get("PYTHONPATH", "")])}
+
+
+def asked(folder: Path) -> set[str]:
+    """Names and addresses."""
+    return {line for path in folder.glob("asked-*") for line in path.read_text().splitlines()}
+
+
 def secrets_in(text: str, folder: Path) -> list[str]:
     """Where the token is written."""
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -90,6 +116,7 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
         "WANDB_API_KEY": SECRET,
     }  # fmt: skip
     env.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    env = watched(tmp_path / "watched", env)
     ranks = [
         subprocess.Popen(
             [*command, "--hub_token", SECRET],
@@ -116,6 +143,7 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0, 0], logs
     assert seen and seen <= LOOPBACK, seen
     assert met and met <= LOOPBACK, met
+    assert asked(tmp_path / "watched") <= {"127.0.0.1", "localhost", socket.gethostname()}
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert secrets_in(logs, tmp_path) == []
 
@@ -131,6 +159,21 @@ def test_a_listener_for_everybody_is_seen() -> None:
 def test_a_connection_is_seen() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server, socket.create_connection(server.getsockname()):
         assert "0200007F" in connected(os.getpid())
+
+
+def test_a_look_up_is_seen(tmp_path: Path) -> None:
+    program = "import socket\ntry: socket.create_connection(('name.invalid', 1), 0.1)\nexcept OSError: pass"
+    subprocess.run(["python", "-c", program], env=watched(tmp_path / "watched", dict(os.environ)), check=True)
+    assert asked(tmp_path / "watched") == {"name.invalid"}
+
+
+def test_only_port_53_of_a_name_server_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.create_connection(server.getsockname()):
+        monkeypatch.setattr(f"{__name__}.name_servers", lambda: {("0200007F", "0035")})
+        assert "0200007F" in connected(os.getpid())
+        port = f"{server.getsockname()[1]:04X}"
+        monkeypatch.setattr(f"{__name__}.name_servers", lambda: {("0200007F", port)})
+        assert "0200007F" not in connected(os.getpid()) - {"0100007F"}
 
 
 @pytest.mark.parametrize("crash", ["no data", "disk full"])

@@ -20,7 +20,7 @@ from warm_ranks import Run, WarmRanks, losses, spread, weights_digest
 SIZES = {1: {}, 2: {}, 3: {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 3}, 4: {}}
 
 
-# What the run says last before the kill, and the longest wait behind it: a third of the kills meet a save.
+# What the run says last before the kill, and the longest wait after it: a third of the kills meet a save.
 MOMENTS = [("resumed from", 0.2), ("{'loss'", 0.4), ("saving checkpoint-", 0.05)]
 
 
@@ -47,32 +47,45 @@ def whole(warm: WarmRanks, flags: dict[str, Any], tmp_path_factory: pytest.TempP
     return Whole(warm, tmp_path_factory.mktemp("whole"), flags)
 
 
-def kill_one_or_all(run: Run, chance: random.Random) -> None:
+def kill_one_or_all(run: Run, chance: random.Random) -> bool:
+    """False where the run has ended first."""
     ranks = list(range(len(run.pids)))
     victims = ranks if chance.random() < 0.5 else [chance.choice(ranks)]
     run.send(signal.SIGKILL, *victims)
     statuses = run.wait(60)
     assert None not in statuses, f"hung after SIGKILL to {victims}, {statuses}:\n{run.all_text()}"
+    return -signal.SIGKILL in statuses
 
 
-def trial(warm: WarmRanks, whole: Whole, output: Path, ranks: int, seed: int, kills: int = 1) -> str:
+def trial(warm: WarmRanks, whole: Whole, folder: Path, ranks: int, seed: int, kills: int = 1) -> str:
     """Kill `kills` times, run to the end; empty, or what differs from the whole run."""
     chance = random.Random(seed)
     flags = whole.flags(ranks)
-    for _ in range(kills):
-        run = warm.start(flags, output, ranks)
-        words, longest = chance.choice(MOMENTS)
-        if words == "resumed from" and not (output.is_dir() and _C.list_checkpoints(str(output))):
-            words = "steps "  # of the start page
-        _wait_or_end(run, words)
-        time.sleep(chance.random() * longest)
-        kill_one_or_all(run, chance)
+    for attempt in range(8):
+        output = folder / str(attempt)
+        if all(_killed(warm, flags, output, ranks, chance, 0.5**attempt) for _ in range(kills)):
+            break
+    else:
+        return f"seed {seed}, {ranks} ranks: no kill met the run"
     run = warm.start(flags, output, ranks)
     if run.wait(120) != [0] * ranks:
         return f"the last run ended with {run.statuses}: {run.all_text()[-3000:]}"
     expected = whole.end(ranks)
     found = weights_digest(output), losses(output)
     return "" if found == expected else f"seed {seed}, {ranks} ranks: {found} instead of {expected}"
+
+
+def _killed(
+    warm: WarmRanks, flags: dict[str, Any], output: Path, ranks: int, chance: random.Random, pace: float
+) -> bool:
+    """Start, wait for a moment, kill; False where the run has ended first. pace: of the waits."""
+    run = warm.start(flags, output, ranks)
+    words, longest = chance.choice(MOMENTS)
+    if words == "resumed from" and not (output.is_dir() and _C.list_checkpoints(str(output))):
+        words = "steps "  # of the start page
+    _wait_or_end(run, words)
+    time.sleep(chance.random() * longest * pace)
+    return kill_one_or_all(run, chance)
 
 
 def _wait_or_end(run: Run, words: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
 import pytest
 
 from fastsft import _C
@@ -10,6 +15,26 @@ from fastsft.program.main import EXIT_ERROR, EXIT_PEER_LOST, run_script
 ALLOCATOR = (
     "all_gather embedding failed: DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"
 )
+
+
+LEFT_TO_FINALIZERS = """
+import sys, zipfile
+from fastsft.program.main import run_script
+
+class Owner:
+    def __init__(self):
+        self.file, self.itself = zipfile.ZipFile(sys.argv[1], "w"), self
+        self.file.writestr("a", "b")
+
+run_script(lambda: Owner())
+"""
+
+
+def test_what_a_script_leaves_to_finalizers_is_finalized(tmp_path: Path) -> None:
+    """As by the interpreter alone: programs freeze what they imported, not what a script makes."""
+    subprocess.run([sys.executable, "-c", LEFT_TO_FINALIZERS, str(tmp_path / "a.zip")], check=True)
+    with zipfile.ZipFile(tmp_path / "a.zip") as found:
+        assert found.namelist() == ["a"]
 
 
 class Left(BaseException):

@@ -84,7 +84,7 @@ def start(order: dict[str, Any]) -> list[int]:
 
 def leave(code: Any) -> NoReturn:
     """As the interpreter ends, but for the destruction of all that was imported, which costs as much as a
-    small run. tests/ranks/test_leaving.py has that.
+    small run. What goes wrong in it, runs show that e2e/command_line.py starts, of one and of several ranks.
     """
     if isinstance(code, str):
         print(code, file=sys.stderr)
