@@ -300,7 +300,7 @@ def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None
         (f"{ROOT}/one", "its README.md names absent/\\*, where no data is"),
         (f"{ROOT}/three", rf"kinds .jsonl, .parquet; name what is meant: {ROOT}/data/1.jsonl, {ROOT}/dat"),
         (f"{ROOT}/four", "its split train has files of the kinds .csv; expected .json, .jsonl, .parqu"),
-        ("hf://datasets/a/csv", "of the kinds .csv; expected .json"),
+        ("hf://datasets/a/csv", "of the kinds .csv; .*: hf://datasets/a/csv@refs/convert/parquet/default"),
         ("hf://datasets/a/mixed", "of the kinds .csv; expected .json"),
         ("hf://datasets/a/bz2", "of the kinds .jsonl.bz2, .jsonl; name what is meant: hf://datasets/a/bz2/train.j"),
         ("hf://datasets/a/py", "no .json, .jsonl, .parquet or .arrow file is there, but: a.py"),
@@ -314,6 +314,7 @@ def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
     hub.add("a/b", {"README.md": card(configs), "c.csv": b"", "data/1.jsonl": b"", "data/1.parquet": b"",
                     "data/2.parquet": b"", "x/dev.jsonl": b"", "x/test.jsonl": b""})  # fmt: skip
     hub.add("a/csv", {"a.csv": b"a,b"})
+    hub.add("a/csv", {"default/train/0000.parquet": b""}, "refs/convert/parquet")
     hub.add("a/mixed", {"train.csv": b"a,b", "test.jsonl": b"", "notes.json": b""})
     hub.add("a/bz2", {"train.jsonl": b"", "train-2.jsonl.bz2": b""})
     hub.add("a/py", {"a.py": b""})
@@ -340,6 +341,17 @@ def test_cards_that_are_wrong_do_not_keep_files_away(hub: LocalHub, text: bytes,
     hub.add("a/b", {"x.jsonl": b"1", "README.md": text})
     refused(ROOT, reason)
     assert read(f"{ROOT}/x.jsonl") == read(f"{ROOT}/*.jsonl") == [b"1"]
+
+
+def test_the_hubs_own_copy_in_parquet(hub: LocalHub) -> None:
+    hub.add("a/b", {"a.csv": b"a,b"})
+    hub.add("a/b", {f"default/{split}/0000.parquet": split.encode() for split in ("train", "test")},
+            "refs/convert/parquet")  # fmt: skip
+    with pytest.raises(ValueError, match="the hub has most data as Parquet, too: ") as caught:
+        data_files(ROOT)
+    assert read(str(caught.value).rpartition(" ")[2]) == [b"train"]
+    with pytest.raises(ValueError, match=r"folder or configuration has this name; there are: default$"):
+        data_files(f"{ROOT}@refs/convert/parquet/other")
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,8 @@ def _default_of(card: Card, root: str) -> str:
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
     if not splits:
-        raise ValueError(f"no .json, .jsonl, .parquet or .arrow file is there, but: {_listed(sorted(names))}")
+        there = f"{_listed(sorted(names))}{_converted(root)}"
+        raise ValueError(f"no .json, .jsonl, .parquet or .arrow file is there, but: {there}")
     shown = {split: f"{root}/{_pattern_of(names, files)}" for split, files in splits.items()}
     if "train" not in splits:
         raise ValueError(
@@ -169,9 +170,17 @@ def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
     read = [files for kind, files in by_kind.items() if kind_of_data(kind)]
     if len(read) < len(by_kind) or len(read) > 1:
         ways = _listed([f"{root}/{_pattern_of(names, files)}" for files in read])
-        way = f"name what is meant: {ways}" if read else "expected .json, .jsonl, .parquet or .arrow"
+        expected = f"expected .json, .jsonl, .parquet or .arrow{_converted(root)}"
+        way = f"name what is meant: {ways}" if read else expected
         raise ValueError(f"its split train has files of the kinds {', '.join(by_kind)}; {way}")
     return Choice(splits["train"], {each: shown[each] for each in splits if each != "train"})
+
+
+def _converted(root: str) -> str:
+    """The way to the copy in Parquet that the hub itself makes of most data sets; "" for a given revision."""
+    return (
+        "" if "@" in root else f"; the hub has most data as Parquet, too: {root}@refs/convert/parquet/default"
+    )
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str]) -> str:
