@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -16,8 +15,9 @@ from fastsft.model.config import read_generation_config, source_dtype
 from fastsft.model.family import check_family, padding_row, ties_embeddings
 from fastsft.model.fsdp_context import has_settings_of_fsdp
 from fastsft.model.given_library import check_dropout, check_patches
+from fastsft.model.hooks import AdapterHooks, ObjectHooks
 from fastsft.model.model_config import ModelConfig, config_of_directory, stretch_positions
-from fastsft.model.rotary_switch import check_switch_length
+from fastsft.model.rotary_switch import check_row_lengths, check_switch_length
 from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from fastsft import _C
     from fastsft.model.generic.memory import ActivationSizes
-    from fastsft.model.saved_parts import AdapterToSave
 
 
 def _set_reductions(options: dict[str, Any], *, each: bool) -> bool:
@@ -44,7 +43,7 @@ def _set_reductions(options: dict[str, Any], *, each: bool) -> bool:
     return bool(state.sync_each_batch != each)
 
 
-class CausalLM:
+class CausalLM(ObjectHooks, AdapterHooks):
     """A causal language model on disk; its weights are read when the engine is built.
 
     engine_kind: native or generic, what computes its forward and backward.
@@ -98,27 +97,9 @@ class CausalLM:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
         self._places = check_patches(str(self.config.get("model_type")), caller)
 
-    def check_unaltered(self, caller: str) -> None:
-        """Nothing: a directory has no objects. Of a given model: LoadedModel; so are the next two."""
-
-    def check_no_gradients(self, caller: str) -> None:
-        """Nothing."""
-
-    def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Nothing is hidden."""
-        return nullcontext()
-
     def library_has_changed(self) -> bool:
         """True if a script has patched what models reach of torch and transformers since `check_as_given`."""
         return self._places is not None and self._places.changed()
-
-    def take_changed_weights(self) -> bool:
-        """False: weights are the directory's or the engine's. Of a given model: LoadedModel."""
-        return False
-
-    def take_weights_to_save(self, caller: str) -> bool:
-        """False: see `take_changed_weights`."""
-        return False
 
     @property
     def training(self) -> bool:
@@ -128,29 +109,6 @@ class CausalLM:
     def set_mode(self, *, training: bool) -> None:
         """Set `training`."""
         self._training = training
-
-    def begin_training(self, *, has_moved: bool) -> None:
-        """Nothing: nobody sees weights here. Of a given model: LoadedModel; so are the next five."""
-
-    def end_training(self) -> None:
-        """Nothing."""
-
-    def weights_moved(self) -> None:
-        """Nothing."""
-
-    def refresh(self) -> None:
-        """Nothing."""
-
-    def take_written_weights(self) -> bool:
-        """False."""
-        return False
-
-    def check_unwritten(self, event: str) -> None:
-        """Nothing."""
-
-    def changed_weights(self) -> list[str]:
-        """None: see `take_changed_weights`."""
-        return []
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """TypeError: nothing but the engine computes with this model."""
@@ -244,32 +202,6 @@ class CausalLM:
 
         return list(_C.trained_order(engine))
 
-    def take_first_adapters(self) -> None:
-        """Nothing: see `adapter_to_save`."""
-
-    def adapter_bytes(self) -> int | None:
-        """None: see `adapter_to_save`."""
-        return None
-
-    def adapter_facts(self) -> dict[str, Any] | None:
-        """None: the whole model is trained."""
-        return None
-
-    def initial_digest(self) -> str:
-        """Empty: there are no adapters that begin with values of their own."""
-        return ""
-
-    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
-        """None: `state_dict` is a model's."""
-        return None
-
-    def adapter_to_save(self) -> AdapterToSave | None:
-        """None: the model is saved. Of adapters that are saved in its place: fastsft.lora."""
-        return None
-
-    def give_back(self) -> None:
-        """After training, for models that live outside the engine as well; collective."""
-
     def weights_dtype(self) -> str:
         """float32, bfloat16 or float16: the type of the weights that training starts from."""
         if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
@@ -309,10 +241,6 @@ class CausalLM:
             gpu=gpu_of(args.device),
             attention_kernel=args.attention_kernel,
         )
-
-    def with_adapters_of_engine(self, setting: Setting) -> Setting:
-        """`setting` with the adapters of this model; the same where it has none."""
-        return setting
 
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
         """(name, shape) of every parameter, in the order of the units. ValueError as the engine's."""
@@ -362,20 +290,7 @@ class CausalLM:
         That is one beyond the positions at which its rotary frequencies change. numbers: of its rows, for
         messages. training: rows that teach nothing are not computed.
         """
-        most = self.switch_length()
-        if (
-            most is None or not len(native) or native.num_packed()
-        ):  # the engine sees the positions of packed ones
-            return
-        lengths = native.lengths() * (native.target_counts() > 0) if training else native.lengths()
-        row = int(lengths.argmax())
-        if lengths[row] > most:
-            raise ValueError(
-                f"row {row if numbers is None else numbers[row]} has {lengths[row]} tokens: beyond {most} "
-                "this model's rotary frequencies depend on how wide a batch is padded, which differs between "
-                f"FastChat, transformers and fastsft; cut it to {most} tokens, or train with transformers' "
-                "Trainer"
-            )
+        check_row_lengths(self.switch_length(), native, numbers, training=training)
 
     def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors of the engine, and of files, that a parameter of transformers' model consists of.
