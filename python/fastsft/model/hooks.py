@@ -1,4 +1,4 @@
-"""What happens to a model around training, where it is a directory and nothing more: nothing.
+"""Hooks of a model around training; where it is a directory and nothing more, they do nothing.
 
 LoadedModel overrides ObjectHooks: there a script has objects of transformers whose weights must follow. The
 models of fastsft.lora override AdapterHooks: there adapters are trained and saved in the model's place.
