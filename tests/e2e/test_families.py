@@ -155,7 +155,8 @@ def talkative(run: FamilyRun, folder: Path) -> Any:
     torch.manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
-            weight.normal_(std=1.0)
+            if weight.dim() > 1:  # norms of 1, with which replies differ by what was said
+                weight.normal_(std=1.0)
     model.save_pretrained(folder)
     return model
 
