@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,32 @@ def lines(records: list[Any]) -> bytes:
 
 def card(configs: str) -> bytes:
     return f"---\nlicense: mit\nconfigs:\n{configs}---\n# Data\n".encode()
+
+
+# `datasets` refuses them, or reads what fastsft does not.
+REFUSED: dict[str, Files] = {
+    "a text for training": {"train.txt": b"1", "chats.jsonl": b"2"},
+    "pictures for training": {"train/a.png": b"1", "train.jsonl": b"2", "test.jsonl": b"3"},
+    "a program that tests": {"test.py": b"1", "chats.jsonl": b"2"},
+    "a folder with a program that tests": {"test/x.py": b"", "train.jsonl": b"1"},
+    "a copy aside": {"1.jsonl": b"1", "2.jsonl.bak": b"2"},
+    "a part": {"train.jsonl": b"1", "train.jsonl.1": b"2"},
+    "a copy aside by a card": {"data/1.jsonl": b"1", "data/2.jsonl.bak": b"2",
+                               "README.md": card("- config_name: c\n  data_files: data/*\n")},
+    "no files by a card": {"x.jsonl": b"1", "README.md": card("- config_name: c\n  data_files: []\n")},
+    "a mapping of files": {"x.json": b"", "README.md": card("- config_name: c\n  data_files: {train: x}\n")},
+    "no mapping": {"x.jsonl": b"1", "README.md": b"---\n- a\n---\n"},
+    "some records": {"x.jsonl": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  field: a\n")},
+    "no training": {"test.jsonl": b"1"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", REFUSED)
+def test_what_datasets_reads_otherwise_is_refused(tree: str) -> None:
+    files = REFUSED[tree]
+    texts = {name: files[name].decode() for name in CARD_FILES if name in files}
+    with pytest.raises(ValueError):
+        choose_files(sorted(files), "", ROOT, lambda: read_card(texts))
 
 
 @pytest.fixture
@@ -79,6 +110,10 @@ TREES: dict[str, Files] = {
                    ".huggingface.yaml": b"configs:\n- config_name: b\n  data_files: x.jsonl\n"},
     "a pattern without files": {"x.jsonl": b"1", "y.jsonl": b"2",
                                 "README.md": card("- config_name: a\n  data_files: [z*, x.jsonl]\n")},
+    "blanks before the card": {"x.jsonl": b"1", "y.jsonl": b"2",
+                               "README.md": b" \n\t\n" + card("- config_name: a\n  data_files: x.jsonl\n")},
+    "line ends of Windows": {"x.jsonl": b"1", "y.jsonl": b"2", "README.md":
+                             card("- config_name: a\n  data_files: x.jsonl\n").replace(b"\n", b"\r\n")},
     "ndjson and others": {"x.ndjson": b"1", "LICENSE": b"", "logo.svg": b"", "run.py": b""},
     "card with patterns": {"x/1.jsonl": b"1", "x/deep/2.jsonl": b"2", "x/.hidden.jsonl": b"3",
                            "README.md": card("- config_name: default\n  data_files: ['x/**/*.jsonl']\n")},
@@ -99,7 +134,7 @@ def test_the_files_are_those_that_datasets_takes(tree: str, tmp_path: Path) -> N
     texts = {name: files[name].decode() for name in CARD_FILES if name in files}
     ours = choose_files(sorted(files), "", ROOT, lambda: read_card(texts))
     assert {str(tmp_path / name) for name in ours.files} == {*map(os.path.normpath, expected["train"])}
-    assert {*ours.others} == {*expected} - {"train"}
+    assert {*ours.other_splits} == {*expected} - {"train"}
 
 
 def test_files_are_downloaded_once_and_read_in_order(hub: LocalHub, forget: Any) -> None:
@@ -239,16 +274,93 @@ def test_copies_of_other_programs(hub: LocalHub, forget: Any) -> None:
     with collected() as notices:
         assert read(ROOT) == [b"train0", b"train1"]
     assert notices.warned[0].endswith("; whether the data set has more is not known")
-    hub.refuses = 0
-    old = hub.add("a/b", {"x.jsonl": b"x"})
+
+
+def test_a_whole_copy_goes_before_one_of_another_program(hub: LocalHub, forget: Any) -> None:
+    import huggingface_hub
+
+    old = hub.add("a/b", {"1.jsonl": b"1", "2.jsonl": b"2"})
+    assert read(ROOT) == [b"1", b"2"]
+    new = hub.add("a/b", {"3.jsonl": b"3", "4.jsonl": b"4"})
+    huggingface_hub.snapshot_download("a/b", repo_type="dataset", allow_patterns=["3*"])
     forget()
-    assert read(ROOT) == [b"x"]
-    hub.add("a/b", {"x.jsonl": b"y"})
-    huggingface_hub.snapshot_download("a/b", repo_type="dataset")
+    hub.refuses = 408
+    with collected() as notices:
+        assert read(ROOT) == read(f"{ROOT}@{old}") == [b"1", b"2"]
+    assert notices.warned[0].endswith(f"2.jsonl; another copy is read as {ROOT}@{new}")
+    assert read(f"{ROOT}@{new}") == [b"3"]
+
+
+def test_a_card_does_not_make_a_part_whole(hub: LocalHub) -> None:
+    import huggingface_hub
+
+    shards = {f"data/train-{n:05d}-of-00003.jsonl": b"" for n in range(3)}
+    hub.add("a/b", {**shards, "README.md": card("- config_name: c\n  data_files: data/train-*\n")})
+    huggingface_hub.snapshot_download(
+        "a/b", repo_type="dataset", allow_patterns=["README.md", "*-00001-of-*"]
+    )
+    with pytest.raises(ValueError, match="it has 1 of 3 files data/train"):
+        data_files(ROOT, fetch=False)
+
+
+def test_a_download_of_a_commit_that_was_cut_off_is_no_copy(hub: LocalHub, forget: Any) -> None:
+    commit = hub.add("a/b", {"a.jsonl": b"1", "b.jsonl": b"22"})
+    hub.cuts = "/b.jsonl"
+    refused(f"{ROOT}@{commit}", "the download was cut off")
+    assert len(read(f"{ROOT}/a.jsonl")) == 1
+    hub.refuses = 500
     forget()
-    hub.refuses = 502
-    assert read(ROOT) == [b"y"]
-    assert read(f"{ROOT}@{old}") == [b"x"]
+    for revision in ("", f"@{commit}"):
+        refused(f"{ROOT}{revision}", "not reached, and b.jsonl of 2 files is missing")
+        assert read(f"{ROOT}{revision}/a.jsonl") == [b"1"]
+
+
+@pytest.mark.parametrize("name", ["../../../../outside.jsonl", "/outside.jsonl", "x\0", ""])
+def test_lists_that_a_stranger_wrote(hub: LocalHub, forget: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside.jsonl").write_text("secret")
+    pattern = card(f"- config_name: c\n  data_files: '{name}'\n") if "\0" not in name else b""
+    commit = hub.add("a/b", {"README.md": pattern, "x.jsonl": b"1"})
+    data_files(f"{ROOT}/x.jsonl")
+    kept = tmp_path / "cache" / "datasets--a--b"
+    assert (kept / "snapshots" / commit / "../../../../outside.jsonl").is_file()
+    (kept / "fastsft" / f"{commit}.json").write_text(json.dumps(["README.md", "x.jsonl", name]))
+    hub.refuses = 500
+    forget()
+    for path in (ROOT, f"{ROOT}/{name}"):
+        with suppress(ValueError):
+            assert all(Path(file.path).resolve().is_relative_to(kept) for file in data_files(path))
+    for text in ("/", "../..", "a" * 600, str(tmp_path), "\0"):
+        for file in (kept / "refs" / "main", kept / "fastsft" / "revisions" / "main"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        forget()
+        refused(ROOT, "the hub was not reached, and no copy is in the cache")
+
+
+def test_an_interrupt_ends_a_download_at_once(hub: LocalHub, tmp_path: Path) -> None:
+    hub.add("a/b", {f"{n}.jsonl": b"1" * 1000 for n in range(12)})
+    hub.seconds = 30.0
+    program = "import sys; from fastsft.sources.data_files import data_files; data_files(sys.argv[1])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, ROOT], env={**os.environ, **hub.environment(tmp_path / "cache")},
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while not any("resolve" in path for path in hub.asked):
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(15) != 0
+    finally:
+        child.kill()
+        hub.seconds = 0.0
+
+
+def test_a_cache_on_no_disk(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    hub.add("a/b", {"x.jsonl": b"x"})
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "/proc/nothing")
+    refused(ROOT, "cannot be written to the cache /proc/nothing: .*; HF_HOME names another place")
 
 
 def test_a_cache_that_cannot_be_written(hub: LocalHub, forget: Any, tmp_path: Path) -> None:
@@ -295,15 +407,16 @@ def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None
         (f"{ROOT}/missing", "no file, folder or configuration has this name; there are: README.md, c.csv, d"),
         (f"{ROOT}/*.parquet", "no file matches it"),
         (f"{ROOT}/***", r"\*\*\* is no pattern; expected one such as data/\*.jsonl"),
-        (f"{ROOT}/x", rf"none of its splits \(validation, test\) is train; name one: {ROOT}/x/dev.jso"),
+        (f"{ROOT}/x", rf"none of its splits \(validation, test\) is train; name what is meant: {ROOT}/x/d"),
         (ROOT, rf"several configurations; name one: {ROOT}/one, {ROOT}/two, {ROOT}/three"),
-        (f"{ROOT}/one", "its README.md names absent/\\*, where no data is"),
+        (f"{ROOT}/one", "its README.md names absent/\\*, where no file is"),
         (f"{ROOT}/three", rf"kinds .jsonl, .parquet; name what is meant: {ROOT}/data/1.jsonl, {ROOT}/dat"),
-        (f"{ROOT}/four", "its split train has files of the kinds .csv; expected .json, .jsonl, .parqu"),
+        (f"{ROOT}/four", f"its split train has files of the kinds .csv; name what is meant: {ROOT}/data"),
         ("hf://datasets/a/csv", "of the kinds .csv; .*: hf://datasets/a/csv@refs/convert/parquet/default"),
-        ("hf://datasets/a/mixed", "of the kinds .csv; expected .json"),
+        ("hf://datasets/a/mixed", "of the kinds .csv; name what is meant: hf://datasets/a/mixed/test.jsonl"),
+        ("hf://datasets/a/empty", "it has no files"),
         ("hf://datasets/a/bz2", "of the kinds .jsonl.bz2, .jsonl; name what is meant: hf://datasets/a/bz2/train.j"),
-        ("hf://datasets/a/py", "no .json, .jsonl, .parquet or .arrow file is there, but: a.py"),
+        ("hf://datasets/a/py", "its split train has no data, but: a.py; expected .json, .jsonl, .parquet"),
     ],
 )  # fmt: skip
 def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
@@ -318,6 +431,7 @@ def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
     hub.add("a/mixed", {"train.csv": b"a,b", "test.jsonl": b"", "notes.json": b""})
     hub.add("a/bz2", {"train.jsonl": b"", "train-2.jsonl.bz2": b""})
     hub.add("a/py", {"a.py": b""})
+    hub.add("a/empty", {})
     hub.gated.add("a/gated")
     refused(path, reason)
 
@@ -334,7 +448,7 @@ def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
         (b"#" * 1_100_000, "expected the card of a data set of at most 1048576 bytes"),
         (card("- config_name: two\n  data_files: [{split: train}]\n"), "data_files of the configuration two"),
         (card("- config_name: c\n  data_files: [{split: [1], path: x}]\n"), "expected patterns, or entries"),
-        (card("- config_name: c\n  data_files: 'q\\nr'\n"), "its README.md names q.*r, where no data is"),
+        (card("- config_name: c\n  data_files: 'q\\nr'\n"), "its README.md names q.*r, where no file is"),
     ],
 )  # fmt: skip
 def test_cards_that_are_wrong_do_not_keep_files_away(hub: LocalHub, text: bytes, reason: str) -> None:
@@ -365,7 +479,12 @@ def test_names_that_are_no_paths(hub: LocalHub, name: str) -> None:
 def refused(path: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         data_files(path)
-    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(path) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["HF://datasets/a/b", "https://huggingface.co/datasets/a/b"])
+def test_other_names_of_a_data_set(path: str) -> None:
+    refused(path, "is not a file, .*; a data set of the hub is hf://datasets/owner/name")
 
 
 def test_what_is_no_data_is_named(hub: LocalHub) -> None:

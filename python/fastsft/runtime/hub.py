@@ -15,6 +15,9 @@ def hub_reason(error: Exception, what: str) -> str:
         return f"no {what} of this name is there, or it is private (hf auth login)"
     if isinstance(error, errors.LocalEntryNotFoundError) or is_unreachable(error):
         return UNREACHED
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return f"the hub refuses it ({status}); log in with hf auth login, or set HF_TOKEN"
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -36,7 +39,7 @@ def is_unreachable(error: Exception) -> bool:
 
     if isinstance(error, errors.HfHubHTTPError):
         status = getattr(error.response, "status_code", None)
-        return status is not None and (status == 429 or status >= 500)
+        return status is not None and (status in (408, 429) or status >= 500)
     if isinstance(error, errors.OfflineModeIsEnabled | ConnectionError | TimeoutError):
         return True
     for kind in type(error).__mro__:

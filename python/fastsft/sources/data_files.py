@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from fastsft.runtime.regular_files import check_name, open_regular
 from fastsft.sources.converted_records import as_sharegpt
 from fastsft.sources.data_directories import files_of_directory
-from fastsft.sources.hub_files import files_of_hub, is_of_hub
+from fastsft.sources.hub_files import PREFIX, files_of_hub, is_of_hub
 from fastsft.sources.json_lines import JsonArray, JsonLines
 from fastsft.sources.packed_files import GzipStream, ZstandardStream
 from fastsft.sources.table_lines import TableLines, is_table
@@ -81,7 +81,10 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
     else:
         found = sorted(glob.glob(path, recursive=True))
     if not found:
-        raise ValueError(f"{path} is not a file, and no file's name matches it")
+        hint = (
+            f"; a data set of the hub is {PREFIX}owner/name" if "/datasets/" in path and "://" in path else ""
+        )
+        raise ValueError(f"{path} is not a file, and no file's name matches it{hint}")
     for each in found:
         for path in files_of_directory(each) if os.path.isdir(each) else [each]:
             yield DataFile(path, weight)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 CARD_FILES = ("README.md", ".huggingface.yaml")  # of the second, what it says counts more
+
+_BEGIN = re.compile(r"\s*---[\r\n]")  # these two are huggingface_hub's pattern in linear time
+_END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
+_CHOOSE_RECORDS = ("field", "filters", "columns")  # they change what is read of a file
 
 
 @dataclass(frozen=True)
@@ -17,10 +22,11 @@ class Configuration:
     folder: str
     patterns: Mapping[str, Sequence[str]]
     is_default: bool
+    ignored: Sequence[str] = ()  # fields that choose records, which fastsft cannot
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """The configurations in the texts of CARD_FILES, by name. ValueError for what cannot be read."""
+    """The configurations in the texts of CARD_FILES, by name. ValueError for what `datasets` refuses, too."""
     found: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")
@@ -35,10 +41,9 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
 
 def _front_matter(text: str) -> str:
     """The lines between the first one, `---`, and the next such line; "" where there is no second."""
-    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").lstrip("\r\n").split("\n")]
-    if lines[0].strip() != "---" or "---" not in lines[1:]:
-        return ""
-    return "\n".join(lines[1 : lines.index("---", 1)])
+    begin = _BEGIN.match(text)
+    end = _END.search(text, begin.end()) if begin else None
+    return text[begin.end() : end.start()] if begin and end else ""
 
 
 def _metadata(text: str, name: str) -> dict[str, Any]:
@@ -51,17 +56,20 @@ def _metadata(text: str, name: str) -> dict[str, Any]:
         where = "" if line is None else f", line {line + 1} of it"
         reason = getattr(error, "problem", None) or type(error).__name__
         raise ValueError(f"the metadata of its {name} cannot be read{where}: {reason}") from None
-    return found if isinstance(found, dict) else {}
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"the metadata of its {name} cannot be read: expected names with values")
+    return found or {}
 
 
 def _configuration(entry: Mapping[str, Any]) -> Configuration:
     folder = _relative(str(entry.get("data_dir") or ""))
     given = entry.get("data_files")
-    patterns = _patterns(given, entry["config_name"]) if given else {}
+    patterns = {} if given is None else _patterns(given, entry["config_name"])
     placed = {
         split: [_relative(posixpath.join(folder, each)) for each in of] for split, of in patterns.items()
     }
-    return Configuration(folder, placed, bool(entry.get("default")))
+    ignored = [field for field in _CHOOSE_RECORDS if entry.get(field) is not None]
+    return Configuration(folder, placed, bool(entry.get("default")), ignored)
 
 
 def _relative(path: str) -> str:
@@ -70,13 +78,16 @@ def _relative(path: str) -> str:
 
 
 def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """`data_files` as a text, a list of texts, of entries with split and path, or texts by split."""
-    entries = list(given.items()) if isinstance(given, dict) else [("train", given)]
-    if isinstance(given, list) and all(isinstance(each, dict) for each in given):
-        entries = [(each.get("split"), each.get("path")) for each in given]
+    """`data_files` as a text, a list of texts, or of entries with split and path."""
+    entries = [("train", given)]
+    if isinstance(given, list) and all(
+        isinstance(each, dict) and {*each} == {"split", "path"} for each in given
+    ):
+        entries = [(each["split"], each["path"]) for each in given]
     listed = [(split, [path] if isinstance(path, str) else path) for split, path in entries]
     if (
-        not all(isinstance(split, str) and isinstance(paths, list) for split, paths in listed)
+        not listed
+        or not all(isinstance(split, str) and isinstance(paths, list) and paths for split, paths in listed)
         or not all(isinstance(path, str) for _, paths in listed for path in paths)
         or len({split for split, _ in listed}) < len(listed)
     ):

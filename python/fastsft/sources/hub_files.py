@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 from fastsft.runtime.hub import UNREACHED, hub_reason, is_unreachable
@@ -15,7 +16,9 @@ from fastsft.sources.hub_card import CARD_FILES, read_card
 from fastsft.sources.hub_repository import HubRepository, Listing
 from fastsft.sources.hub_splits import Card, Choice, choose_files, incomplete_sets
 
-_FORM = "hf://datasets/owner/name, with @revision and /file, /folder or /pattern where needed"
+PREFIX = "hf://datasets/"
+
+_FORM = f"{PREFIX}owner/name, with @revision and /file, /folder or /pattern where needed"
 _PATH = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?")
 _MOST_CARD_BYTES = 1 << 20
 
@@ -73,20 +76,20 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
     """Of the newest copy that has all files. `asked`: the hub was, without answer; else nothing is said."""
-    faults = []
-    for listing in repository.copies():
+    faults, copies = [], repository.copies()
+    for listing in copies:
         try:
             card = functools.partial(_card, repository, listing)
             choice = choose_files(listing.names, path, repository.root, card)
             paths = _paths(repository, listing, choice)
-            part = [] if listing.is_whole or choice.is_named else incomplete_sets(choice.files)
+            part = [] if listing.is_whole or choice.is_typed else incomplete_sets(choice.files)
             if part:
                 raise ValueError(f"it has {part[0]}")
         except ValueError as error:
             faults.append(f"{error} (the copy of commit {listing.commit} in the cache)")
             continue
         if asked:
-            _tell_copy(repository, listing, choice)
+            _tell_copy(repository, listing, choice, [each for each in copies if each != listing])
             _tell(repository, choice)
         return paths
     why = "the hub was not reached" if asked else "nothing is downloaded here"
@@ -117,7 +120,7 @@ def _card(repository: HubRepository, listing: Listing) -> Card:
         path = repository.path(listing, name) if name in listing.names else None
         if path is not None:
             content = read_regular(path, _MOST_CARD_BYTES, "the card of a data set")
-            texts[name] = content.decode("utf-8", "replace")
+            texts[name] = content.decode("utf-8-sig", "replace")
         elif name in listing.names:
             raise ValueError(f"its {name} is missing")
     try:
@@ -128,19 +131,24 @@ def _card(repository: HubRepository, listing: Listing) -> Card:
 
 def _tell(repository: HubRepository, choice: Choice) -> None:
     """Lines that name what is not read."""
-    if choice.others:
-        others = ", ".join(f"{split} ({pattern})" for split, pattern in choice.others.items())
+    if choice.other_splits:
+        others = ", ".join(f"{split} ({pattern})" for split, pattern in choice.other_splits.items())
         warn_once(f"{repository.root}: the split train is read; not read: {others}")
     tell_rest(repository.root, choice.rest)
 
 
-def _tell_copy(repository: HubRepository, listing: Listing, choice: Choice) -> None:
+def _tell_copy(
+    repository: HubRepository, listing: Listing, choice: Choice, others: Sequence[Listing]
+) -> None:
     count = f"{len(choice.files)} file{'' if len(choice.files) == 1 else 's'}"
     shown = ", ".join(choice.files[:5]) + (" ..." if len(choice.files) > 5 else "")
     doubt = "" if listing.is_whole else "; whether the data set has more is not known"
+    more = "".join(
+        f"; another copy is read as hf://datasets/{repository.name}@{each.commit}" for each in others[:1]
+    )
     warn_once(
         f"{repository.root}: the hub was not reached; read from the copy of commit {listing.commit} in the "
-        f"cache: {count}, {shown}{doubt}"
+        f"cache: {count}, {shown}{doubt}{more}"
     )
 
 

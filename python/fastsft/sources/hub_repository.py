@@ -1,13 +1,16 @@
 """A data set's repository on the hub, and its copies in the cache of huggingface_hub.
 
-Next to the copies, in `fastsft/REVISION.json`, is kept which files a revision has: without an answer of the
-hub a copy alone cannot tell whether it is whole.
+In the folder `fastsft` next to the copies is kept which files a commit has (`COMMIT.json`), and at which
+commit a revision was read last (`revisions/REVISION`): a copy alone cannot tell whether it is whole.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,10 +20,16 @@ from urllib.parse import quote
 from fastsft.runtime.hub import hub_reason, is_refusal
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import launch_or_alone
-from fastsft.runtime.regular_files import read_json_object, read_regular
+from fastsft.runtime.regular_files import read_regular
 from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.timed_queue import TimedQueue
 
 _WORKERS = 8
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MOST_LIST_BYTES = 256 << 20
+# Of the cache, where trying again does not help.
+_OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
+            errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,11 @@ class Listing:
     commit: str
     names: tuple[str, ...]
     is_whole: bool = True
+
+
+def is_path(name: str) -> bool:
+    """True for the name of a file inside a repository."""
+    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
 
 
 @dataclass(frozen=True)
@@ -51,9 +65,11 @@ class HubRepository:
 
         hub = huggingface_hub.HfApi()
         commit = hub.dataset_info(self.name, revision=self.revision or None).sha or ""
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError(f"the hub names the commit {commit!r}; expected 40 hexadecimal digits")
         names = hub.list_repo_files(self.name, revision=commit, repo_type="dataset")
         for name in names:
-            if not all(part not in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+            if not is_path(name):
                 raise ValueError(f"the hub lists a file with the name {name!r}, which is no path in it")
         return Listing(commit, tuple(sorted(names)))
 
@@ -63,60 +79,86 @@ class HubRepository:
         ValueError where it is cut off or refused; what was downloaded stays.
         """
         with self._alone():
+            self._write(self._list_of(listing.commit), json.dumps(listing.names))
             missing = [name for name in names if self.path(listing, name) is None]
             try:
                 self._fetch(listing, missing)
             except Exception as error:  # of the network, the disk, the hub's storage: many classes
-                if is_refusal(error):
-                    raise ValueError(hub_reason(error, "data set")) from error
-                first = next(iter(str(error).splitlines()), "") or type(error).__name__
-                raise ValueError(
-                    f"the download was cut off: {one_line(first)}; run it again, which goes on from there"
-                ) from error
+                raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """As the list of this revision, once the files of a run are there."""
-        content = json.dumps({"commit": listing.commit, "names": listing.names})
-        with suppress(OSError):
-            replace_file(self._record, content)
+        """As the commit of this revision, once the files of a run are there."""
+        self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:
         """A file in the cache; None where it is not."""
         import huggingface_hub
 
+        if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
+            return None
         found = huggingface_hub.try_to_load_from_cache(
             self.name, name, revision=listing.commit, repo_type="dataset"
         )
         return found if isinstance(found, str) and os.path.isfile(found) else None
 
     def copies(self) -> list[Listing]:
-        """Of this revision in the cache, the newest first: one that was listed, and one of other programs."""
-        found = [
-            (self._record, self._kept()),
-            (self._directory / "refs" / (self.revision or "main"), self._others()),
-        ]
-        there = [(path, listing) for path, listing in found if listing is not None]
-        there.sort(key=lambda each: each[0].stat().st_mtime if each[0].exists() else 0.0, reverse=True)
-        return [listing for _, listing in there]
+        """Of this revision in the cache: those whose files are listed, then copies of other programs.
+
+        Of both, that whose commit was written last comes first.
+        """
+        reference = self._directory / "refs" / (self.revision or "main")
+        written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
+        written.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        commits = [self.revision]
+        for path in written:
+            with suppress(ValueError):
+                commits.append(read_regular(path, 1024).decode("ascii", "replace").strip())
+        found = [self._listed(commit) for commit in dict.fromkeys(commits) if _COMMIT.fullmatch(commit)]
+        return sorted((each for each in found if each.names), key=lambda each: not each.is_whole)
 
     def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
+        """All of `names`. Leaves at the first fault, and at an interrupt, with downloads under way."""
         import huggingface_hub
-        from tqdm.contrib.concurrent import thread_map  # type: ignore[import-untyped]
 
         if launch_or_alone().local_rank:  # one rank of a machine shows bars
             huggingface_hub.utils.disable_progress_bars()
+        waiting, ended = list(reversed(names)), TimedQueue[Exception | None]()
 
-        def fetch(name: str) -> None:
-            huggingface_hub.hf_hub_download(self.name, name, revision=listing.commit, repo_type="dataset")
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    name = waiting.pop()
+                    try:
+                        huggingface_hub.hf_hub_download(
+                            self.name, name, revision=listing.commit, repo_type="dataset"
+                        )
+                        ended.put(None)
+                    except Exception as error:
+                        ended.put(error)
 
-        if len(names) > 1:
-            thread_map(
-                fetch, names, max_workers=_WORKERS, desc=f"Fetching {len(names)} files",
-                tqdm_class=huggingface_hub.utils.tqdm,
-            )  # fmt: skip
-        else:
-            for name in names:
-                fetch(name)
+        for _ in range(min(_WORKERS, len(names))):
+            threading.Thread(target=work, daemon=True, name="fastsft-download").start()
+        with huggingface_hub.utils.tqdm(
+            total=len(names), desc=f"Fetching {len(names)} files", disable=True if len(names) < 2 else None
+        ) as bar:
+            try:
+                for _ in names:
+                    if (error := ended.get()) is not None:
+                        raise error
+                    bar.update()
+            finally:
+                waiting.clear()
+
+    def _fault(self, error: Exception) -> str:
+        if is_refusal(error):
+            return hub_reason(error, "data set")
+        if isinstance(error, OSError) and error.errno in _OF_DISK:
+            return (
+                f"cannot be written to the cache {self._directory.parent}: {error.strerror}; HF_HOME names "
+                "another place"
+            )
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return f"the download was cut off: {one_line(first)}; run it again, which goes on from there"
 
     @property
     def _directory(self) -> Path:
@@ -125,8 +167,11 @@ class HubRepository:
         return Path(constants.HF_HUB_CACHE) / f"datasets--{self.name.replace('/', '--')}"
 
     @property
-    def _record(self) -> Path:
-        return self._directory / "fastsft" / f"{quote(self.revision or 'main', safe='')}.json"
+    def _commit_of_revision(self) -> Path:
+        return self._directory / "fastsft" / "revisions" / quote(self.revision or "main", safe="")
+
+    def _list_of(self, commit: str) -> Path:
+        return self._directory / "fastsft" / f"{commit}.json"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -134,32 +179,25 @@ class HubRepository:
 
         with ExitStack() as stack:
             with suppress(OSError):  # a cache that cannot be written, with all that is asked for
-                self._record.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(WeakFileLock(self._record.parent / "lock"))
+                (self._directory / "fastsft").mkdir(parents=True, exist_ok=True)
+                stack.enter_context(WeakFileLock(self._directory / "fastsft" / "lock"))
             yield
 
-    def _kept(self) -> Listing | None:
-        if not self._record.is_file():
-            return None
-        try:
-            found = read_json_object(self._record)
-        except ValueError:
-            return None
-        commit, names = found.get("commit"), found.get("names")
-        if (
-            not isinstance(commit, str)
-            or not isinstance(names, list)
-            or not all(isinstance(n, str) for n in names)
-        ):
-            return None
-        return Listing(commit, tuple(names))
+    def _write(self, path: Path, content: str) -> None:
+        with suppress(OSError):
+            if not path.is_file() or path.read_text("utf-8") != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, content)
 
-    def _others(self) -> Listing | None:
-        """The copy of hf download, or another program, by the layout that huggingface_hub documents."""
-        commit = self.revision or "main"
-        with suppress(OSError, ValueError):
-            commit = read_regular(self._directory / "refs" / commit, 1024).decode().strip()
-        directory = self._directory / "snapshots" / commit
-        files = (each for each in directory.rglob("*") if each.is_file())
-        names = sorted(each.relative_to(directory).as_posix() for each in files)
-        return Listing(commit, tuple(names), is_whole=False) if names else None
+    def _listed(self, commit: str) -> Listing:
+        """The files of a commit by the list that was kept, else those that are there."""
+        with suppress(ValueError):
+            names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
+            if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):
+                return Listing(commit, tuple(names))
+        directory, there = self._directory / "snapshots" / commit, []
+        with suppress(OSError):
+            there = [
+                each.relative_to(directory).as_posix() for each in directory.rglob("*") if each.is_file()
+            ]
+        return Listing(commit, tuple(sorted(there)), is_whole=False)

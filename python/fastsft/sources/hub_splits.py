@@ -1,14 +1,15 @@
 """The training files of a data set's repository, by the rules of the library `datasets`.
 
 Its order (datasets/data_files.py, MetadataConfigs): the card's configurations; `data/SPLIT-00000-of-00001.*`;
-directories named after a split; files named after one; else all files are `train`.
+directories named after a split; files named after one; else all files are `train`. As there, every file that
+is not hidden counts when splits are looked for, data or not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastsft.sources.data_directories import NOT_DATA, kind_of_data
 from fastsft.sources.hub_card import Configuration
@@ -22,27 +23,26 @@ _KEYWORDS = {"train": "train|training", "validation": "validation|valid|dev|val"
 _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
-_IGNORED = frozenset({"README.md", "config.json", *NOT_DATA})
-# Data to `datasets` but not to fastsft. They count when splits are looked for: a training split of CSV is
-# refused, and not taken for one that is not there.
-_UNREAD = re.compile(
-    r"\.(?:(?:csv|tsv|xml|conllu?|tar|h5|hdf5|lance|geoparquet|gpq)(?:\.(?:gz|zst|bz2|xz|lz4|zip|7z))?"
-    r"|(?:json|jsonl|ndjson|parquet|arrow)\.(?:bz2|xz|lz4|zip|7z)|zip)$"
-)
+_IGNORED = frozenset({"README.md", "config.json", "dummy_data.zip", *NOT_DATA})
+# Parts of a name by which `datasets` takes a file for tables or records.
+_SUFFIXES = frozenset((
+    "arrow", "conll", "conllu", "csv", "eval", "geoparquet", "gpq", "h5", "hdf5", "json", "jsonl", "lance",
+    "ndjson", "parquet", "tar", "tsfile", "tsv", "xml", "zip",
+))  # fmt: skip
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`files` to read; `others`: a path or pattern for each other split; `rest`: what is no data.
+    """`files` to read; `other_splits`: a path or pattern for each; `rest`: files that are no data.
 
-    `is_named`: path or card say which files, not only how their names begin or end.
+    `is_typed`: the user named these files, by name or pattern.
     """
 
     files: list[str]
-    others: Mapping[str, str]
+    other_splits: Mapping[str, str]
     rest: Sequence[str] = ()
-    is_named: bool = True
+    is_typed: bool = False
 
 
 def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
@@ -52,45 +52,52 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
     a folder, or empty. ValueError for what is not there and what leaves a choice.
     """
     if path in names:
-        return Choice([path], {})
+        return Choice([path], {}, is_typed=True)
     if not set("*?[").isdisjoint(path):
-        return Choice(_some(_matched(names, path), "no file matches it"), {})
+        return Choice(_some(_matched(names, path), "no file matches it"), {}, is_typed=True)
     configurations = card()
     if path in configurations or (not path and configurations):
-        chosen = configurations[path or _default_of(configurations, root)]
+        name = path or _default_of(configurations, root)
+        chosen = configurations[name]
+        if chosen.ignored:
+            raise ValueError(
+                f"the configuration {name} in its README.md chooses records ({', '.join(chosen.ignored)}), "
+                f"which fastsft does not; name files for all records: {root}/FILE"
+            )
         splits = _of_card(names, chosen) if chosen.patterns else default_splits(names, chosen.folder)
-        return replace(_one_split(names, splits, root), is_named=bool(chosen.patterns))
+        return _one_split(names, splits, root)
     inside = [name for name in names if not path or name.startswith(f"{path}/")]
-    if not inside:
+    if path and not inside:
         there = sorted({name.split("/")[0] for name in names})
         raise ValueError(f"no file, folder or configuration has this name; there are: {_listed(there)}")
-    rest = [name for name in inside if kind_of(name) is None and _is_shown(name, "")]
-    return replace(_one_split(names, default_splits(inside, path), root), rest=rest, is_named=False)
+    return _one_split(inside, default_splits(inside, path), root)
 
 
 def kind_of(name: str) -> str | None:
-    """The end of the name by which `datasets` takes it for data, such as .jsonl or .csv; None for others."""
-    return kind_of_data(name) or (match[0] if (match := _UNREAD.search(name)) else None)
+    """The end of the name by which `datasets` takes it for data, as .jsonl or .csv.gz; None for others."""
+    parts = name.rpartition("/")[2].split(".")
+    first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
+    return kind_of_data(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
     """The splits of a repository without configurations, or of one folder of it."""
     base = f"{folder}/" if folder else ""
-    data = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
-    data = {inner: name for inner, name in data.items() if kind_of(inner) and _is_shown(inner, "")}
+    inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
+    inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
     found: Splits = {}
-    for inner, name in data.items():
+    for inner, name in inside.items():
         if match := _SHARDED.fullmatch(inner):
             found.setdefault(match[1], []).append(name)
     if found:
         return found
     for rule in (_in_directory, _in_file):
         for split in _KEYWORDS:
-            if files := [name for inner, name in data.items() if rule(split, inner)]:
+            if files := [name for inner, name in inside.items() if rule(split, inner)]:
                 found[split] = files
         if found:
             return found
-    return {"train": list(data.values())} if data else {}
+    return {"train": list(inside.values())} if inside else {}
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
@@ -139,8 +146,8 @@ def _of_card(names: Sequence[str], configuration: Configuration) -> Splits:
     splits: Splits = {}
     for split, patterns in configuration.patterns.items():
         found = [[each] if each in names else _matched(names, each) for each in patterns]
-        files = dict.fromkeys(name for each in found for name in each if kind_of(name))
-        splits[split] = _some(list(files), f"its README.md names {_listed(patterns)}, where no data is")
+        files = dict.fromkeys(name for each in found for name in each)
+        splits[split] = _some(list(files), f"its README.md names {_listed(patterns)}, where no file is")
     return splits
 
 
@@ -156,42 +163,52 @@ def _default_of(card: Card, root: str) -> str:
 
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
-    if not splits:
-        there = f"{_listed(sorted(names))}{_converted(root)}"
-        raise ValueError(f"no .json, .jsonl, .parquet or .arrow file is there, but: {there}")
-    shown = {split: f"{root}/{_pattern_of(names, files)}" for split, files in splits.items()}
-    if "train" not in splits:
-        raise ValueError(
-            f"none of its splits ({', '.join(splits)}) is train; name one: {_listed(list(shown.values()))}"
-        )
+    """The choice of `train`, if it has files of one kind, which is read."""
     by_kind: Splits = {}
-    for name in splits["train"]:
+    for name in splits.get("train", []):
         by_kind.setdefault(kind_of(name) or "", []).append(name)
-    read = [files for kind, files in by_kind.items() if kind_of_data(kind)]
-    if len(read) < len(by_kind) or len(read) > 1:
-        ways = _listed([f"{root}/{_pattern_of(names, files)}" for files in read])
-        expected = f"expected .json, .jsonl, .parquet or .arrow{_converted(root)}"
-        way = f"name what is meant: {ways}" if read else expected
-        raise ValueError(f"its split train has files of the kinds {', '.join(by_kind)}; {way}")
-    return Choice(splits["train"], {each: shown[each] for each in splits if each != "train"})
+    rest = by_kind.pop("", [])
+    if len(by_kind) != 1 or not kind_of_data(next(iter(by_kind))):
+        raise ValueError(_no_choice(names, splits, root, list(by_kind)))
+    others = {split: _pattern_of(names, files, root) for split, files in splits.items() if split != "train"}
+    return Choice(next(iter(by_kind.values())), others, rest)
 
 
-def _converted(root: str) -> str:
-    """The way to the copy in Parquet that the hub itself makes of most data sets; "" for a given revision."""
-    return (
-        "" if "@" in root else f"; the hub has most data as Parquet, too: {root}@refs/convert/parquet/default"
-    )
+def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[str]) -> str:
+    """Why nothing was chosen, and what could be named."""
+    if not names:
+        return "it has no files"
+    if "train" not in splits:
+        reason = f"none of its splits ({_listed(list(splits))}) is train"
+    elif kinds:
+        reason = f"its split train has files of the kinds {', '.join(kinds)}"
+    else:
+        reason = f"its split train has no data, but: {_listed(splits['train'])}"
+    readable: dict[tuple[str, str], list[str]] = {}
+    for split, files in (splits or {"": list(names)}).items():
+        for name in files:
+            if kind := kind_of_data(name):
+                readable.setdefault((split, kind), []).append(name)
+    if not readable:
+        for name in filter(kind_of_data, names):
+            readable.setdefault(("", kind_of_data(name) or ""), []).append(name)
+    ways = [_pattern_of(names, files, root) for files in readable.values()]
+    if ways:
+        return f"{reason}; name what is meant: {_listed(ways)}"
+    converted = f"{root}@refs/convert/parquet/default"
+    more = "" if "@" in root else f"; the hub has most data as Parquet, too: {converted}"
+    return f"{reason}; expected .json, .jsonl, .parquet or .arrow{more}"
 
 
-def _pattern_of(names: Sequence[str], files: Sequence[str]) -> str:
+def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:
     """A short way to name these files and no others."""
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
     for pattern in (shards, f"{inside}*{kind_of(files[0]) or ''}", f"{inside}**"):
         if len(files) > 1 and _matched(names, pattern) == sorted(files):
-            return pattern
-    return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
+            return f"{root}/{pattern}"
+    return f"{root}/{files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 def _some(files: list[str], otherwise: str) -> list[str]:
