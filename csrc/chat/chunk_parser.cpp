@@ -19,6 +19,19 @@ std::string_view before(const RecordChunk& chunk, int64_t byte) {
   return std::string_view(chunk.text).substr(0, static_cast<size_t>(byte - chunk.first_byte));
 }
 
+std::string_view without_end(std::string_view line) {
+  return line.substr(0, line.find_last_not_of("\r\n") + 1);
+}
+
+// Where the excerpt of a fault begins: at the fault, or before the end of a line that breaks off.
+int64_t shown_from(std::string_view line, int64_t first_byte, int64_t fault) {
+  constexpr size_t kBefore = 20;
+  if (fault < first_byte + static_cast<int64_t>(line.size())) return fault;
+  size_t at = line.size() - std::min(kBefore, line.size());
+  while (at < line.size() && (line[at] & 0xC0) == 0x80) ++at;  // a character begins there
+  return first_byte + static_cast<int64_t>(at);
+}
+
 }  // namespace
 
 void ChunkParser::parse(const RecordChunk& chunk, const Share& share,
@@ -65,7 +78,7 @@ void ChunkParser::parse_items(const RecordChunk& chunk, const RecordSlice& slice
 
 void ChunkParser::parse_line(const RecordChunk& chunk, const RecordSlice& slice,
                              Conversation& record) {
-  const std::string_view line = view(chunk, slice);
+  const std::string_view line = without_end(view(chunk, slice));
   const int64_t number = record.number, line_number = record.line;
   const int64_t first_byte = chunk.first_byte + static_cast<int64_t>(slice.begin);
   try {
@@ -78,7 +91,7 @@ void ChunkParser::parse_line(const RecordChunk& chunk, const RecordSlice& slice,
     record.id = std::move(id);
     record.number = number;
     record.line = line_number;
-    record.byte = fault.byte();
+    record.byte = shown_from(line, first_byte, fault.byte());
     record.read_fault = fault.kind();
     record.read_reason = fault.what();
   }

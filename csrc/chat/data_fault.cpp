@@ -40,8 +40,10 @@ std::string printable(const std::string& text) {
 std::string excerpt(std::string_view text) {
   constexpr size_t kNumCharacters = 40;
   std::string result;
+  text = text.substr(0, text.find('\n'));
+  if (text.ends_with('\r')) text.remove_suffix(1);
   size_t at = 0;
-  for (size_t count = 0; at < text.size() && text[at] != '\n' && count < kNumCharacters; ++count) {
+  for (size_t count = 0; at < text.size() && count < kNumCharacters; ++count) {
     const std::string_view part =
         text.substr(at, utf8_char_size(static_cast<unsigned char>(text[at])));
     const bool shown = static_cast<unsigned char>(part[0]) >= 0x20 && part[0] != '\x7F' &&

@@ -67,7 +67,10 @@ void DataReport::add_remarks(const LabelledRecord& record) {
       const bool has_place = finding.message >= 0 && !finding.reason.empty();
       entry.reason = (has_place ? concat("message ", finding.message, ": ") : "") + finding.reason;
     }
-    if (++entry.count <= static_cast<int64_t>(kNumNamed)) entry.first.push_back(record.name);
+    ++entry.count;
+    const bool is_named =
+        !entry.first.empty() && entry.first.back() == record.name;  // another row of it
+    if (entry.first.size() < kNumNamed && !is_named) entry.first.push_back(record.name);
   }
 }
 
@@ -93,7 +96,8 @@ void DataReport::append(const DataReport& next) {
       entry.by_action[action] += more.by_action[action];
     }
     for (const std::string& name : more.first) {
-      if (entry.first.size() < kNumNamed) entry.first.push_back(name);
+      const bool is_named = !entry.first.empty() && entry.first.back() == name;
+      if (entry.first.size() < kNumNamed && !is_named) entry.first.push_back(name);
     }
   }
 }
@@ -107,8 +111,11 @@ std::string DataReport::summary() const {
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
-    text += concat("\n  ", name_of(static_cast<Remark>(i)), ": ", action_counts(entry), " (",
-                   percent(entry.count, num_records_), "), first: ");
+    // Pieces after which a record was cut off have remarks, too, and are no rows.
+    const std::string share =
+        entry.count > num_records_ ? "" : concat(" (", percent(entry.count, num_records_), ")");
+    text += concat("\n  ", name_of(static_cast<Remark>(i)), ": ", action_counts(entry), share,
+                   ", first: ");
     for (size_t k = 0; k < entry.first.size(); ++k) text += (k == 0 ? "" : ", ") + entry.first[k];
     if (!entry.reason.empty()) text += concat(" (", entry.reason, ")");
   }

@@ -17,6 +17,10 @@ if __name__ == "__main__" and __spec__ is None:
         *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
         os.path.dirname(_FOLDER),
     ]
+if __name__ == "__main__":
+    from fastsft.runtime.early_interrupt import end_at_interrupt
+
+    end_at_interrupt()
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.from_transformers import as_arguments, data_settings
@@ -26,7 +30,12 @@ from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint.aside import put_checkpoints_aside
 from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
-from fastsft.checkpoint.finished_run import check_no_other_model, finished_output, record_end
+from fastsft.checkpoint.finished_run import (
+    check_no_other_model,
+    check_not_ended,
+    finished_output,
+    record_end,
+)
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
@@ -55,7 +64,7 @@ from fastsft.script_names import reexports
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
-from fastsft.trainer.preflight import leave_out_evaluation
+from fastsft.trainer.preflight import leave_out_evaluation, warn_of_no_evaluation
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
@@ -160,11 +169,14 @@ def train_with(
 
         if data_module.get("eval_dataset") is None:
             leave_out_evaluation(args)
+        else:
+            warn_of_no_evaluation(args)
         resume: bool | str | None = args.resume_from_checkpoint
         if resume in (None, True) and not args.no_resume:
             finished = finished_output(model, args, tokenizer, data_module["train_dataset"])
             if finished is not None:
                 return finished
+            check_not_ended(model, args, tokenizer, data_module["train_dataset"])
         starts_over = resume is None and args.no_resume
         if resume is None and not starts_over:
             resume = newest_checkpoint(args.output_dir or ".") is not None

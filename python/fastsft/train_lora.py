@@ -16,6 +16,10 @@ if __name__ == "__main__" and __spec__ is None:
         *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
         os.path.dirname(_FOLDER),
     ]
+if __name__ == "__main__":
+    from fastsft.runtime.early_interrupt import end_at_interrupt
+
+    end_at_interrupt()
 
 from fastsft import train as _train
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments

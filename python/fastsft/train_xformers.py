@@ -15,6 +15,10 @@ if __name__ == "__main__" and __spec__ is None:
         *(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER),
         os.path.dirname(_FOLDER),
     ]
+if __name__ == "__main__":
+    from fastsft.runtime.early_interrupt import end_at_interrupt
+
+    end_at_interrupt()
 
 from fastsft.llama_xformers_attn_monkey_patch import replace_llama_attn_with_xformers_attn
 from fastsft.program.main import run_script

@@ -97,7 +97,14 @@ def test_a_line_that_cannot_be_read_is_one_fault(line: bytes, reason: str, tmp_p
     labelled = label(tmp_path, b"\n".join([sound, line, sound]))
     (fault,) = labelled.faults
     assert (fault.kind, fault.record, len(labelled.dataset)) == ("ValueError", 1, 2)
-    assert reason in str(fault)
+    assert reason in str(fault) and "[line 2, byte " in str(fault)
+
+
+def test_a_line_that_breaks_off_shows_its_own_end(tmp_path: Path) -> None:
+    broken = '{"id": "a", "conversations": [{"from": "human", "value": "\u00e9\u00e9\u00e9\u00e9'
+    for end in ("\n", "\r\n", ""):
+        (fault,) = label(tmp_path, f"{SOUND}{end or chr(10)}{broken}{end}".encode()).faults
+        assert str(fault).endswith(', "value": "\u00e9\u00e9\u00e9\u00e9]') and "[line 2, " in str(fault), end
 
 
 def test_messages_in_a_file_of_conversations_are_not_fastchats(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def trial(warm: WarmRanks, whole: Whole, folder: Path, ranks: int, seed: int, ki
     run = warm.start(flags, output, ranks)
     if run.wait(120) != [0] * ranks:
         return f"the last run ended with {run.statuses}: {run.all_text()[-3000:]}"
+    assert "of the next step was" not in run.all_text()  # the rate goes on as it was
     expected = whole.end(ranks)
     found = weights_digest(output), losses(output)
     return "" if found == expected else f"seed {seed}, {ranks} ranks: {found} instead of {expected}"

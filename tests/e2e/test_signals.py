@@ -6,6 +6,8 @@ docs/spec/reliability.md, row R12.
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -166,3 +168,18 @@ def test_torchrun_passes_its_signal_on(flags: dict[str, Any], tmp_path: Path) ->
     (name,) = _C.list_checkpoints(str(tmp_path))
     assert _C.verify_directory(str(tmp_path / name)) == []
     assert any("the same command resumes from it" in line for line in lines), "".join(lines)
+
+
+@pytest.mark.parametrize("program", ["fastsft.train", "fastsft.cli.main"])
+def test_an_interrupt_while_libraries_load_ends_the_process(program: str) -> None:
+    """At once and without a traceback: one that an import swallows leaves libraries half loaded."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", program, *(["inspect"] if program.endswith("main") else []), "--help"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    maps = Path(f"/proc/{child.pid}/maps")
+    while child.poll() is None and "_multiarray_umath" not in maps.read_text():
+        time.sleep(0.0005)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT and "Traceback" not in said, said

@@ -14,6 +14,7 @@ from fastsft.lora.initial import initial_values
 from fastsft.lora.modules import modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import resolve
+from fastsft.runtime.messages import collected
 from tiny_models import CONFIGS
 
 _SIZES = {
@@ -156,9 +157,25 @@ def test_what_is_not_computed_is_refused_by_name(fields: dict[str, Any], message
         ("tied", {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "is tied in this model"),
         ("untied", {"target_modules": "("}, "is no regular expression"),
         ("untied", {"modules_to_save": ["nowhere"]}, "match no module"),
+        (
+            "untied",
+            {"target_modules": ["q_proj,v_proj"]},
+            "match no module .*write the names with spaces",
+        ),
     ],
 )
 def test_what_only_peft_does(kind: str, fields: dict[str, Any], message: str) -> None:
     config = json.loads(AutoConfig.for_model(**{**_SIZES, **CONFIGS[kind]}).to_json_string(use_diff=False))
     with pytest.raises(ValueError, match=message):
         resolve(LoraSettings.from_config(LoraConfig(**fields).to_dict(), "LoraConfig"), config)
+
+
+def test_a_name_that_matches_nothing_is_told() -> None:
+    config = json.loads(
+        AutoConfig.for_model(**{**_SIZES, **CONFIGS["untied"]}).to_json_string(use_diff=False)
+    )
+    settings = LoraConfig(target_modules=["q_proj", "foo"]).to_dict()
+    with collected() as notices:
+        resolve(LoraSettings.from_config(settings, "LoraConfig"), config)
+    (line,) = notices.warned
+    assert line.startswith("LoRA: the target module foo matches nothing; the model's linears are ")

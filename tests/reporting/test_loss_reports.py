@@ -185,6 +185,20 @@ def test_without_matplotlib_the_page_alone_and_not_a_word_more(run, monkeypatch,
     assert not caplog.records  # the start page has said it
 
 
+def test_a_broken_matplotlib_costs_the_picture_and_one_line(run, monkeypatch, caplog):
+    def broken(*_):
+        raise AttributeError("numpy has no attribute 'iterable'\nmore")
+
+    reports, args, state, control, out = run
+    monkeypatch.setattr(loss_reports, "write_loss_picture", broken)
+    monkeypatch.setattr("fastsft.runtime.messages._said", set())
+    reports.on_save(args, state, control)
+    reports.on_train_end(args, state, control)
+    assert {path.name for path in out.iterdir()} == {RECORD_NAME, "loss.html"}
+    (line,) = caplog.messages
+    assert line == "loss.png is left out: matplotlib: AttributeError: numpy has no attribute 'iterable'"
+
+
 def test_a_disk_that_takes_nothing_costs_one_line(run, monkeypatch, caplog):
     reports, args, state, control, out = run
     out.parent.joinpath("out").write_text("a file where the directory should be")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fastsft.model.directory import _remove_old_tokenizer
 from fastsft.runtime.output_files import note_written, write_output
 from fastsft.runtime.written_files import digest_of, is_written, written_in
 
@@ -30,3 +31,19 @@ def test_a_change_by_others_is_put_aside(tmp_path: Path) -> None:
     write_output(path, "second")
     (aside,) = tmp_path.glob("previous-*")
     assert aside.read_text() == "other"
+
+
+def test_files_of_an_earlier_tokenizer_do_not_stay(tmp_path: Path) -> None:
+    """Those of others go aside, fastsft's own and links go; nothing where no tokenizer comes."""
+    write_output(tmp_path / "chat_template.jinja", "ours")
+    for name in ("tokenizer.model", "vocab.json", "tokenizer_config.json", "notes.txt"):
+        (tmp_path / name).write_text("theirs")
+    (tmp_path / "merges.txt").symlink_to("notes.txt")
+    before = {path.name for path in tmp_path.iterdir()}
+    _remove_old_tokenizer(tmp_path, {"config.json": 1})
+    assert {path.name for path in tmp_path.iterdir()} == before
+    _remove_old_tokenizer(tmp_path, {"tokenizer_config.json": 1, "tokenizer.json": 1})
+    left = {path.name for path in tmp_path.iterdir() if path.name[0] not in "."}
+    aside = {name for name in left if name.startswith("previous-")}
+    assert left - aside == {"tokenizer_config.json", "notes.txt"}
+    assert {name.rpartition("Z-")[2] for name in aside} == {"tokenizer.model", "vocab.json"}

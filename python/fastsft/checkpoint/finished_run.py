@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
 from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
-from fastsft.checkpoint.run_identity import describe_request
+from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
@@ -93,6 +93,47 @@ def check_no_other_model(
         f"{folder}: the model of a run that ended there at step {record['step']} would be replaced, and "
         "there is no checkpoint to go on from; choose another --output_dir, or --overwrite_output_dir True"
     )
+
+
+def check_not_ended(
+    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+) -> None:
+    """ValueError when a run of other arguments ended in `output_dir` and no steps are left; collective.
+
+    Going on from its checkpoint would train nothing, and write these arguments next to its weights.
+    """
+    folder = Path(args.output_dir or ".")
+    agreement = Agreement(f"looking for the end of a run in {folder}")
+    found = agreement.attempt_on_first(
+        lambda: json.dumps(_difference_of_end(folder, model, args, tokenizer, train_dataset))
+    )
+    difference = json.loads(agreement.settle_first(found))
+    if difference is not None:
+        raise ValueError(
+            f"{folder}: {difference}, so nothing would be trained; --no_resume True trains again and keeps "
+            "the checkpoints aside, or choose another --output_dir"
+        )
+
+
+def _difference_of_end(
+    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+) -> str | None:
+    record = _read(folder / RECORD_NAME)
+    if (
+        record is None
+        or not _labelled_here(train_dataset)
+        or not _C.list_checkpoints(str(folder), links=True)
+    ):
+        return None
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    if record["step"] < request["planned_steps"]:
+        return None
+    for name in TRAINED_BY:
+        before, now = record["request"].get(name), request[name]
+        if name in record["request"] and before != now:
+            return f"a run with --{name} {before} ended here at step {record['step']}, and now it is {now}"
+    step, planned = record["step"], request["planned_steps"]
+    return f"a run ended here at step {step}, and now {planned} are asked for" if step > planned else None
 
 
 def record_end(trainer: SavedRun, output: TrainOutput) -> None:

@@ -28,12 +28,13 @@ _FATAL = (
 )  # fmt: skip
 # Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
 _IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
-_WARN = (
-    "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "max_steps",
-    "num_train_epochs", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+TRAINED_BY = (  # without them the same data give other weights
+    "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
+    "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
-    "fp16", "loss_scale_window", "grad_dtype", "optim_dtype", "logging_steps", "eval_steps", "save_steps",
+    "fp16", "loss_scale_window", "grad_dtype", "optim_dtype",
 )  # fmt: skip
+_WARN = (*TRAINED_BY, "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps")
 # transformers takes these from the file of the optimizer.
 _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 _KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint's"

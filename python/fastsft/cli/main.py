@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
+
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
     "train": ("fastsft.cli.train", "fine-tune a model; the same as python -m fastsft.train"),
@@ -42,8 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(words)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    module = importlib.import_module(COMMANDS[parsed.command][0])
     if arguments is None:  # this process is the command's own
+        end_at_interrupt()
+    module = importlib.import_module(COMMANDS[parsed.command][0])
+    if arguments is None:
+        raise_at_interrupt()
         gc.freeze()  # as run_script does
     try:
         return int(module.main(parsed.rest))

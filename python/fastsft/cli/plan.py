@@ -88,7 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     add_trust(parser)
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
-    parser.add_argument("--model_max_length", type=int, default=2048, help="longest conversation in tokens")
+    parser.add_argument(
+        "--model_max_length",
+        type=int,
+        default=2048,
+        help="longest conversation in tokens; default 2048, where training has 512",
+    )
     parser.add_argument("--micro_batches", type=int, default=1, help="of one rank in one step")
     parser.add_argument("--json", action="store_true", help="the plan as JSON")
     return parser

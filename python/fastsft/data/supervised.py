@@ -317,6 +317,9 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     if calls := calls_note(rows.report):
         tell(f"{path}: {calls}")
     tell(f"{path}: {rows.report.summary()}")
+    if cut := rows.report.num_truncated:
+        longest = f"--model_max_length {tokenizer.model_max_length}"
+        tell(f"{path}: {cut:,} row{' is' if cut == 1 else 's are'} cut at {longest}, or left out beyond it")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
     if data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")

@@ -17,6 +17,7 @@ from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.hub_files import is_of_hub
 
 _SECONDS = 3.0
+_MOST_CUT = 0.1  # of the rows, before it is a warning
 _FILES = "files, patterns such as data/*.jsonl, several with commas between them"
 
 
@@ -28,6 +29,9 @@ def check_data(run: Run) -> str:
     labelled, is_all, text = _label(run, "data_path", path)
     run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.settled_args.model_max_length), is_all
     run.rows.check_for(run.opened_model, run.opened_model.vocab_size())
+    if labelled.report.num_truncated > _MOST_CUT * labelled.report.num_records:
+        longest = run.settled_args.model_max_length
+        raise ProblemError(text, f"rows end at {longest} tokens: --model_max_length says more", "warning")
     return text
 
 

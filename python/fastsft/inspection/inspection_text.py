@@ -66,8 +66,9 @@ def verdict(inspection: InspectedData) -> list[str]:
         lines.append("nothing is learned of this data")
     if inspection.unit != "tokens" and inspection.report.num_excluded:
         lines.append(
-            f"{inspection.report.num_excluded:,} records are left out by --mask_policy spans; the default, "
-            "fastchat, may stop at such: --model DIR tells"
+            f"{inspection.report.num_excluded:,} records are left out by --mask_policy spans; FastChat's "
+            "labels may stop at such, and whether calls of tools are learned, the model's template decides: "
+            "--model DIR tells"
         )
     return lines
 

@@ -10,6 +10,7 @@ from typing import Any
 from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.family import ties_embeddings
+from fastsft.runtime.messages import warn_once
 
 ALL_LINEAR = "all-linear"
 _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
@@ -88,8 +89,16 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
         leaving = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
             f"LoRA: target_modules {_listed(settings.target_modules)}{about}{leaving} match no module of the "
-            f"model; its linears are {', '.join(_endings(modules))}"
+            f"model; its linears are {', '.join(_endings(modules))}{_spaces(settings.target_modules)}"
         )
+    if isinstance(settings.target_modules, tuple):
+        names = [module.name for module in found]
+        for target in settings.target_modules:
+            if target not in names and not any(_ends_with(name, (target,)) for name in names):
+                warn_once(
+                    f"LoRA: the target module {target} matches nothing; the model's linears are "
+                    f"{', '.join(_endings(modules))}"
+                )
     for module in found:
         if module.name == EMBEDDING:
             raise ValueError(
@@ -102,6 +111,12 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
                 f"choose of {', '.join(_endings(modules))}"
             )
     return found
+
+
+def _spaces(targets: object) -> str:
+    """A hint where names were joined."""
+    joined = isinstance(targets, tuple) and any("," in each or " " in each for each in targets)
+    return "; write the names with spaces between them, each a word of its own" if joined else ""
 
 
 def _targets(settings: LoraSettings, modules: Sequence[Module]) -> tuple[str, ...] | str:

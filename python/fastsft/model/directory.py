@@ -18,6 +18,7 @@ from fastsft.ranks.save_place import agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
 from fastsft.runtime.written_files import is_written
+from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
 RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
 Report = tuple[list[FileReport], list[RangeReport]]  # what a rank has written
-_TEMPLATES = ("chat_template.jinja", "base_chat_template.jinja")
 
 
 @dataclass(frozen=True)
@@ -315,12 +315,13 @@ def _install(
     install_file_set(folder, name)
 
 
-def _remove_old_templates(directory: Path, files: Mapping[str, object]) -> None:
-    """Chat templates of an earlier model, which would be read before those of the new one."""
+def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
+    """Files of an earlier tokenizer that the new one has not, and which would be read instead of its own."""
     if "tokenizer_config.json" not in files:
         return
-    for path in (directory / name for name in _TEMPLATES if name not in files):
-        if is_written(path):
+    there = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
+    for path in sorted(path for path in there if path.name not in files):
+        if path.is_symlink() or is_written(path):
             path.unlink()
         else:
             keep_aside(path)
@@ -334,7 +335,7 @@ def install_file_set(directory: str | Path, name: str) -> None:
     digests = {file.name: (file.size, file.crc32c) for file in files}
     keep_changed(Path(directory), digests)
     note_written(Path(directory), digests)
-    _remove_old_templates(Path(directory), digests)
+    _remove_old_tokenizer(Path(directory), digests)
     if kept := _C.install_file_set(str(directory), name):
         tell(
             f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"

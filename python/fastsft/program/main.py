@@ -17,6 +17,7 @@ from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
+from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.standard_streams import make_best_effort, say
@@ -38,6 +39,7 @@ def run_script(script: Callable[[], object]) -> None:
     raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
     cleaning up, which would wait for the others.
     """
+    raise_at_interrupt()
     make_best_effort()
     gc.freeze()  # the last collection looks at what comes now, not at all of torch: a fifth of a second
     guard = StartGuard(is_said=EVENTS_VARIABLE not in os.environ)

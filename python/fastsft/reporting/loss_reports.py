@@ -107,8 +107,15 @@ def write_loss_files(
     page = loss_page(history, title, shown, state.max_steps, talk)
     directory.mkdir(parents=True, exist_ok=True)
     write_output(directory / PAGE_NAME, page)
-    if has_matplotlib():
+    if not has_matplotlib():
+        return
+    try:
         write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
+    except (OSError, _C.FileError):
+        raise
+    except Exception as error:  # of a matplotlib that is broken, or set up in a way that it does not take
+        first = next(iter(str(error).splitlines()), "")
+        warn_once(f"{PICTURE_NAME} is left out: matplotlib: {type(error).__name__}: {first}")
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:

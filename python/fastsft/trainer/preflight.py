@@ -71,6 +71,14 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
         )
 
 
+def warn_of_no_evaluation(args: TrainingArguments) -> None:
+    """Of data to evaluate on that nothing asks for."""
+    if args.eval_strategy == "no" and not args.eval_on_start:
+        warn_once(
+            "--eval_data_path is read, and nothing evaluates on it: --eval_strategy epoch, or steps, does so"
+        )
+
+
 def leave_out_evaluation(args: TrainingArguments) -> None:
     """Evaluation without data to evaluate on, as FastChat's scripts ask for: told, and left out.
 

@@ -54,7 +54,7 @@ def resume(trainer: Running, checkpoint: str) -> None:
     schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
     lag = (saved or {}).get("loss_scale", {}).get("schedule_lag", 0)
     rate = schedule.rate(state.global_step - lag)
-    _warn_of_rate(checkpoint, (saved or {}).get("learning_rate"), rate)
+    _warn_of_rate(checkpoint, (saved or {}).get("next_learning_rate"), rate)
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
         f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
@@ -64,7 +64,7 @@ def resume(trainer: Running, checkpoint: str) -> None:
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
-    """Of a checkpoint that says the rate of its next step instead of the schedule."""
+    """Of a checkpoint of transformers, which says the rate of its next step."""
     if saved is not None and not math.isclose(saved, current, rel_tol=1e-6, abs_tol=1e-12):
         warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 

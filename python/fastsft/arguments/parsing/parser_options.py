@@ -114,6 +114,14 @@ def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
     return lambda word: by_name.get(word, word)
 
 
+def _way_of_stray(word: str) -> str:
+    if word.endswith((".yaml", ".yml")):
+        return f"a file of flags is given as --config {word}"
+    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".gz", ".zst")):
+        return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
+    return "a value with spaces needs quotes"
+
+
 def unknown_words(words: Sequence[str], options: Iterable[str]) -> str:
     """Message about words that no option takes: a hint for each flag, and quotes for stray values."""
     known, flags, strays = list(options), [], []
@@ -122,7 +130,7 @@ def unknown_words(words: Sequence[str], options: Iterable[str]) -> str:
         if word.startswith("--"):
             flags.append(word.split("=")[0])
         elif not word.startswith("-") and not belongs_to_flag:
-            strays.append(f"{word!r} follows no flag; a value with spaces needs quotes")
+            strays.append(f"{word!r} follows no flag; {_way_of_stray(word)}")
         belongs_to_flag = word.startswith("--") and "=" not in word
     said = [*hints(flags, known), *strays] or [f"{words[0]} is no flag; flags begin with two dashes"]
     return f"{'unknown flag ' if flags else ''}{'; '.join(said)}"

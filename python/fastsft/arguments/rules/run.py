@@ -19,10 +19,10 @@ def settle_run(args: ArgumentFields) -> None:
             "--max_steps: expected the number of steps, or -1 for num_train_epochs, got 0, with which "
             "transformers trains one step; Trainer(...).evaluate() evaluates without training"
         )
-    if args.max_steps <= 0 and args.num_train_epochs < 0:
+    if args.max_steps <= 0 and args.num_train_epochs <= 0:
         raise ValueError(
-            f"--num_train_epochs: expected 0 or more, got {args.num_train_epochs}; or give "
-            "--max_steps above 0"
+            f"--num_train_epochs: expected more than 0, got {args.num_train_epochs}; or give "
+            "--max_steps above 0; Trainer(...).evaluate() evaluates without training"
         )
     word = str(args.resume_from_checkpoint).lower()
     if word == "true":

@@ -59,7 +59,7 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
         "step": step,
         "epoch": state.get("epoch"),
         "position": run_position(trainer, step),
-        "learning_rate": _next_rate(checkpoint.scheduler),
+        "next_learning_rate": _next_rate(checkpoint.scheduler),
         "loss_scale": _loss_scale(trainer.args, checkpoint, step) if trainer.args.fp16 else {},
     }
 

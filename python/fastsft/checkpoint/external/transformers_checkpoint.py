@@ -52,6 +52,11 @@ class TransformersCheckpoint:
         path = Path(directory)
         _refuse_foreign(path)
         optimizer = file_inside(path, _NUMBERED) or file_inside(path, _NAMED) or _folder(path, _SHARDED)
+        if optimizer is None and (inside := sorted(path.glob("checkpoint-*"), key=_number)):
+            raise ValueError(
+                f"{path} is the output directory of a run; name a checkpoint in it ({inside[-1]}), or give "
+                "it as --output_dir with --resume_from_checkpoint True"
+            )
         if optimizer is None:
             raise ValueError(
                 f"{path}: expected the optimizer's state of a transformers checkpoint ({_NUMBERED}, {_NAMED} "
@@ -100,3 +105,8 @@ def load_plain(path: Path, what: str, *, mapped: bool = False) -> object:
     except Exception as error:
         raise ValueError(f"{path}: expected {what}, got a file that torch.load(weights_only=True) does not "
                          f"read ({type(error).__name__})") from error  # fmt: skip
+
+
+def _number(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1

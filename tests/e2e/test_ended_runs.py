@@ -1,0 +1,51 @@
+"""A run that ended, started again: with its own arguments it is finished, with others it says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from warm_ranks import WarmRanks, weights_digest
+
+
+def test_other_arguments_do_not_pass_for_those_that_trained(
+    warm: WarmRanks, short: dict[str, Any], tmp_path: Path
+) -> None:
+    flags, output = {**short, "max_steps": 2, "save_steps": 2, "plot_loss": False}, tmp_path / "out"
+    warm.start(flags, output).finish()
+    first, asked = weights_digest(output), (output / "training_args.json").read_text()
+    for change, reason in (
+        ({"learning_rate": 0.5}, "a run with --learning_rate 0.002 ended here at step 2, and now it is 0.5"),
+        ({"max_grad_norm": 0.5}, "a run with --max_grad_norm 1.0 ended here at step 2, and now it is 0.5"),
+        ({"max_steps": 1}, "a run ended here at step 2, and now 1 are asked for"),
+    ):
+        run = warm.start({**flags, **change}, output)
+        assert run.wait(60) == [1]
+        assert f"{reason}, so nothing would be trained; --no_resume True trains again" in run.all_text()
+    assert (output / "training_args.json").read_text() == asked and weights_digest(output) == first
+    assert "this run is finished" in warm.start(flags, output).finish()
+    assert "step 3/3" in warm.start({**flags, "max_steps": 3}, output).finish()
+    warm.start({**flags, "learning_rate": 0.5, "no_resume": True}, output).finish()
+    assert json.loads((output / "training_args.json").read_text())["learning_rate"] == 0.5
+    assert weights_digest(output) != first
+
+
+def test_an_output_directory_is_no_checkpoint(warm: WarmRanks, short: dict[str, Any], tmp_path: Path) -> None:
+    flags = {**short, "max_steps": 2, "save_steps": 1}
+    warm.start(flags, tmp_path / "out").finish()
+    run = warm.start({**flags, "resume_from_checkpoint": tmp_path / "out"}, tmp_path / "other")
+    assert run.wait(60) == [1]
+    assert f"name a checkpoint in it ({tmp_path / 'out' / 'checkpoint-2'}), or give it" in run.all_text()
+
+
+def test_data_to_evaluate_on_that_nothing_asks_for(
+    warm: WarmRanks, short: dict[str, Any], tmp_path: Path
+) -> None:
+    flags = {**short, "max_steps": 1, "save_strategy": "no", "eval_data_path": "data/first48.json"}
+    run = warm.start(flags, tmp_path / "out")
+    run.finish()
+    assert "--eval_data_path is read, and nothing evaluates on it" in run.all_text()
+    run = warm.start({**flags, "eval_strategy": "epoch"}, tmp_path / "other")
+    run.finish()
+    assert "nothing evaluates on it" not in run.all_text()
