@@ -287,7 +287,8 @@ def test_report_without_a_model_says_that_another_policy_may_stop(
 ) -> None:
     data = write(tmp_path / "data.jsonl", read_records("dummy_conversation")[0], {"id": "empty"})
     assert run("data", "report", data) == 0
-    assert "1 records are left out by --mask_policy spans; FastChat's labels may stop" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 records are left out by --mask_policy spans; FastChat's labels may stop" in said
     assert run("data", "report", data, "--on_bad_sample", "error") == 1
     text = capsys.readouterr().out
     assert "--on_bad_sample skip leaves them out" in text and "keeps what is sound" not in text
