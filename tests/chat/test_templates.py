@@ -225,7 +225,7 @@ def test_a_broken_template_is_refused_with_the_probe() -> None:
 def test_a_tokenizer_without_the_stop_token_is_refused() -> None:
     settings = LabelSettings(mask_policy="spans", template="chatml")
     native = _C.load_tokenizer(str(GOLDEN / "tokenizers" / LEGACY))[0]
-    with pytest.raises(ValueError, match=r"no token '<\|im_end\|>'"):
+    with pytest.raises(ValueError, match=r"ends replies with <\|im_end\|>, and this tokenizer has no such"):
         make_labeller(native, 512, -1, settings, self_test=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,8 +65,13 @@ class DataArguments:
     def check_files(self) -> None:
         """ValueError when a file that is named does not exist, or none is named to train on."""
         for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
+            if not isinstance(path, str | os.PathLike | None):
+                raise ValueError(
+                    f"{name}: expected the names of files as one text (a.json,b.json), got "
+                    f"{type(path).__name__}; records in memory are the train_dataset of fastsft.Trainer"
+                )
             try:
-                _ = data_files(path) if path is not None else []
+                _ = data_files(str(path)) if path is not None else []
             except ValueError as error:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:

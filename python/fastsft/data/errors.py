@@ -98,6 +98,11 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
 
 def _ways_out(fault: Fault, may_skip: bool) -> str:
     """The things that a run can do about a record of a file."""
+    if fault.always_stops and fault.remark in ("not_json", "invalid_utf8"):
+        return (
+            "; FastChat's labels need every line; --mask_policy spans --template vicuna_v1.1 --on_bad_sample "
+            "skip leaves such lines out"
+        )
     if fault.always_stops:
         return ""
     if not may_skip and fault.remark == "no_conversations":

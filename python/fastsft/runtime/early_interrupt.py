@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import signal
 import threading
-
-_is_set = False
+from types import FrameType
 
 
 def end_at_interrupt() -> None:
     """From now on SIGINT ends the process, as its default does; nothing where a handler was set already."""
-    global _is_set
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _is_set = True
+        signal.signal(signal.SIGINT, _end)
 
 
 def raise_at_interrupt() -> None:
     """After `end_at_interrupt` SIGINT raises KeyboardInterrupt again, as in any Python program."""
-    global _is_set
-    if _is_set and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _is_set = False
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    # OpenBLAS raises SIGINT, too, where it gets no thread; about that the run has a line of its own.
+    if _gets_a_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+
+
+def _gets_a_thread() -> bool:
+    thread = threading.Thread(target=int)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    thread.join()
+    return True

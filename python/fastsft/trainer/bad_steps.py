@@ -102,4 +102,4 @@ class BadSteps:
         self._spikes = list(state.get("spikes", []))
 
 
-_RESUMES = "; the same command resumes from the newest checkpoint"
+_RESUMES = "; the same command resumes from the newest checkpoint, if one was written"

@@ -41,6 +41,12 @@ def check_template(
     (c) its learned ids decode to the reply and its ending; and of the whole: (d) nothing else is learned,
     (e) there is one BOS at the front where the tokenizer has one and the policy puts it there.
     """
+    name = labeller.options.chat_template
+    if native.find_token(stop_token) < 0:
+        raise ValueError(
+            f"the template {name} ends replies with {stop_token}, and this tokenizer has no such token; name "
+            "another one with --template, or --template model for the model's own"
+        )
     whole = range(len(TURNS), len(TURNS) + 1)
     for turns in range(1, len(TURNS) + 1) if train_turns == "each" else whole:
         seen = _C.explain_record(json.dumps(probe_record(turns=turns)), labeller)
@@ -48,9 +54,9 @@ def check_template(
         learned = replies[-1:] if train_turns in ("each", "last") else replies
         faults = _faults(seen, native, stop_token, learned, has_lead, ending or stop_token)
         if faults:
-            name, policy = labeller.options.chat_template, labeller.options.mask_policy
             raise ValueError(
-                f"the template {name} fails its self-test with this tokenizer (--mask_policy {policy}): "
+                f"the template {name} fails its self-test with this tokenizer (--mask_policy "
+                f"{labeller.options.mask_policy}): "
                 f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
             )
 
@@ -85,8 +91,6 @@ def _faults(
     ending: str,
 ) -> list[str]:
     stop = native.find_token(stop_token)
-    if stop < 0:
-        return [f"the tokenizer has no token {stop_token!r}"]
     if not any(learned for *_, learned in seen.tokens):
         return ["nothing is learned"]
     runs = [list(run) for learned, run in groupby(seen.tokens, key=lambda token: token[3]) if learned]
