@@ -49,6 +49,11 @@ class _Handlers:
             else:
                 self._previous[number] = signal.signal(number, handler)
 
+    def guards(self) -> set[SignalGuard]:
+        """The guards whose handlers were put aside: those around this one."""
+        owners = {getattr(handler, "__self__", None) for handler in self._previous.values()}
+        return {owner for owner in owners if isinstance(owner, SignalGuard)}
+
     def take_back(self, handler: Callable[[int, FrameType | None], None]) -> None:
         """Put back what was there, but for what a script has set meanwhile."""
         for number, previous in self._previous.items():
@@ -75,8 +80,9 @@ class SignalGuard:
     """While entered, signals are noted instead of killing. A second Ctrl-C raises KeyboardInterrupt.
 
     Inside a StartGuard a second Ctrl-C is noted, too: what is saved within three seconds is saved. answer:
-    what follows from a signal, which the StartGuard says at once. Nests: what an inner guard noted and nobody
-    answered is handed to the outer one. Signals for which the script has a handler of its own are left to it.
+    what follows from a signal, which the StartGuard says at once. Nests: an inner guard takes over what the
+    outer one has noted, and what it noted itself and nobody answered is handed to the outer one. Signals for
+    which the script has a handler of its own are left to it.
     """
 
     only_save = int(signal.SIGUSR1)  # the run goes on after this one
@@ -90,6 +96,8 @@ class SignalGuard:
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
             self._handlers.put(self._note)
+            for outer in self._handlers.guards():
+                self._noted, outer._noted = self._noted or outer._noted, 0
         return self
 
     def __exit__(
