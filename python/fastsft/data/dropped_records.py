@@ -25,8 +25,8 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
     reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
-    told = [reason, *_causes(report), calls_note(report), "fastsft inspect shows such records"]
-    raise DataError(f"{path}: {'; '.join(filter(None, told))}; {report.summary()}")
+    told = [*_causes(report), calls_note(report), "fastsft inspect shows such records", report.summary()]
+    raise DataError("\n  ".join([f"{path}: {reason}", *filter(None, told)]))
 
 
 def _causes(report: _C.DataReport) -> Iterator[str]:
