@@ -233,7 +233,7 @@ def test_a_part_of_the_files_is_not_the_data_set(hub: LocalHub, forget: Any, tmp
     assert read(ROOT) == [b"train0", b"train1"]
 
 
-def test_a_download_that_is_cut_off_goes_on(hub: LocalHub, forget: Any) -> None:
+def test_a_download_that_is_cut_off_goes_on(hub: LocalHub, forget: Any, tmp_path: Path) -> None:
     old = {"a.jsonl": b"old a", "b.jsonl": b"old b"}
     hub.add("a/b", old)
     assert read(ROOT) == [*old.values()]
@@ -246,6 +246,9 @@ def test_a_download_that_is_cut_off_goes_on(hub: LocalHub, forget: Any) -> None:
     ) as caught:
         data_files(ROOT)
     assert "\n" not in str(caught.value)
+    whole, end = tmp_path / "cache/datasets--a--b/snapshots" / commit / "a.jsonl", time.monotonic() + 20
+    while not whole.is_file() and time.monotonic() < end:  # it was under way
+        time.sleep(0.01)
     hub.cuts, hub.refuses = "", 500
     with collected() as notices:
         assert read(ROOT) == [*old.values()]
