@@ -471,9 +471,7 @@ def test_the_hubs_own_copy_in_parquet(hub: LocalHub) -> None:
         data_files(f"{ROOT}@refs/convert/parquet/other")
 
 
-@pytest.mark.parametrize(
-    "name", ["/tmp/x.jsonl", "../x.jsonl", "a/../x.jsonl", "a//x.jsonl", "", "x\0.jsonl"]
-)
+@pytest.mark.parametrize("name", ["/x.jsonl", "../x.jsonl", "a/../x.jsonl", "a//x.jsonl", "", "x\0.jsonl"])
 def test_names_that_are_no_paths(hub: LocalHub, name: str) -> None:
     hub.add("a/b", {name: b"1", "y.jsonl": b"2"})
     refused(ROOT, "the hub lists a file with the name '.*', which is no path in it")
