@@ -1,6 +1,7 @@
 """References to pages: each names a file of the repository by its path, and a place that is in it.
 
-The one form: `docs/signals.md`, `docs/signals.md, "Bad numbers"`, `docs/spec/weight_sync.md, section 4.2`,
+The one form: `docs/signals.md`, `docs/signals.md, "Bad numbers (NaN, inf)"`,
+`docs/spec/weight_sync.md, section 4.2`,
 `docs/spec/trainer_semantics.md, sections 3 to 6`, `docs/spec/fastchat_labels.md, section 2, rules 6 to 13`,
 `docs/spec/reliability.md, rows R1 and R2`. Inside a page of docs/spec a place without a page is its own.
 """

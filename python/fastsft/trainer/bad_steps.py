@@ -1,4 +1,4 @@
-"""Reaction of a run to a step whose numbers cannot be trusted (docs/signals.md, "Bad numbers")."""
+"""Reaction of a run to a step whose numbers cannot be trusted (docs/signals.md, "Bad numbers (NaN, inf)")."""
 
 from __future__ import annotations
 
