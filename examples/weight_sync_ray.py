@@ -1,6 +1,6 @@
 """A fastsft trainer and a Ray actor that generates text, kept in step by each of the three functions in turn.
 
-    pip install 'fastsft[ray]' transformers
+    pip install 'ray>=2.40' transformers
     python examples/weight_sync_ray.py --output_dir rollouts --steps 9 --every 3
 
 Everything is made here: a small model of random weights, its tokenizer, and the packaged conversations. The

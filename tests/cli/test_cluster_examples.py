@@ -26,7 +26,7 @@ def command_of(name: str) -> list[str]:
     yaml = pytest.importorskip("yaml")
     text = (EXAMPLES / name).read_text()
     if name.startswith("slurm"):
-        return flags_of(text[text.index("srun torchrun") :])
+        return flags_of(text[text.index("srun --kill") : text.index("\nstatus=")])
     content = yaml.safe_load(text)
     if name.startswith("skypilot"):
         assert content["num_nodes"] == 1 and re.fullmatch(r"\w+:\d+", content["resources"]["accelerators"])

@@ -15,7 +15,7 @@ import torch
 
 from fastsft.weight_sync import CheckpointMonitor, Synchronizer, read_state_dict
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fastsft[ray]'")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install ray")
 
 from weight_sync_parts import ray_world  # noqa: E402
 from weight_sync_parts.trinity_monitor import TrinityMonitor  # noqa: E402

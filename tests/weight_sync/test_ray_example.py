@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'fastsft[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install ray")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weight_sync_ray.py"
 SECONDS = 600
 
