@@ -216,7 +216,7 @@ def test_a_template_that_writes_no_calls(models: dict[str, Path], tmp_path: Path
     assert seen.learned() == ["Fine.<|im_end|>"] and seen.report.num_excluded == 1
     assert "the template writes no calls" in seen.reason("tool_call")
     assert seen.report.formats[0].unused == ["a message's tool_calls", "a message's name", "tools"]
-    assert "calls of tools are not trained" in calls_note(seen.report)
+    assert "tool calls are not trained" in calls_note(seen.report)
 
 
 AS_TEXT = PLAIN.replace(

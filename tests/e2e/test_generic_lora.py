@@ -103,7 +103,7 @@ def test_a_resumed_run_has_the_same_bits(warm: WarmRanks, models: dict[str, Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lora_target_modules": ["q_proj"]}, "Its linears are c_attn, c_proj, c_fc, lm_head"),
+        ({"lora_target_modules": ["q_proj"]}, "Its linear layers are c_attn, c_proj, c_fc, lm_head"),
         ({"lora_target_modules": ["c_fc", "wte"]}, "match transformer.wte (Embedding)"),
         ({"lora_modules_to_save": ["ln_f"]}, "lora_modules_to_save: expected none with the generic engine"),
         ({"q_lora": True}, "--q_lora True: expected a model of the native engine"),

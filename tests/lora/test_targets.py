@@ -178,4 +178,4 @@ def test_a_name_that_matches_nothing_is_told() -> None:
     with collected() as notices:
         resolve(LoraSettings.from_config(settings, "LoraConfig"), config)
     (line,) = notices.warned
-    assert line.startswith("LoRA: the target module foo matches nothing; the model's linears are ")
+    assert line.startswith("LoRA: the target module foo matches nothing; the model's linear layers are ")

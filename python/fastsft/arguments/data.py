@@ -36,7 +36,7 @@ class DataArguments:
     chat_template_name: str | None = used(None, "which of the model's named chat templates; default: default")
     template_date: str | None = used(
         None,
-        "day that a chat template is told, such as 2026-11-26; default: today, resumed: that of the begin",
+        "date that a chat template is told, such as 2026-11-26; default: today, resumed: that of the start",
     )
     train_turns: Literal["all", "last", "each"] = used(
         "all", "which replies are learned (spans); each: all, every one in a row of its own"

@@ -16,17 +16,18 @@ class LoraArguments:
 
     lora: bool = used(False, "train low-rank adapters, the model stays as it is; fastsft.train_lora does")
     lora_r: int = used(8, "rank of the adapters")
-    lora_alpha: int = used(16, "adapters count lora_alpha / lora_r times")
+    lora_alpha: int = used(16, "scaling is lora_alpha / lora_r")
     lora_dropout: float = used(0.05, "probability of dropping what adapters read")
     lora_target_modules: list[str] = used(
-        ["q_proj", "v_proj"], "linears with adapters, by the end of their names; all-linear, or an expression"
+        ["q_proj", "v_proj"],
+        "linear layers to adapt, by the end of their names; all-linear, or an expression",
     )
     lora_weight_path: str = used("", "directory of an adapter to go on from; its configuration counts")
     lora_bias: Literal["none", "all", "lora_only"] = used("none", "biases that are trained as well")
     q_lora: bool = used(
-        False, "linears of the base model's layers in 4 bits (NF4 with double quantisation, QLoRA)"
+        False, "linear layers of the base model's blocks in 4 bits (NF4 with double quantisation, QLoRA)"
     )
-    lora_rslora: bool = used(False, "adapters count lora_alpha / sqrt(lora_r) times (rsLoRA)")
+    lora_rslora: bool = used(False, "scaling is lora_alpha / sqrt(lora_r) (rsLoRA)")
     lora_modules_to_save: list[str] = used([], "modules that are trained whole, by the end of their names")
     save_merged: bool = used(False, "write the merged model, too, to the folder merged of output_dir")
 

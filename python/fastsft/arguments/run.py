@@ -22,9 +22,9 @@ class RunArguments:
     do_predict: bool = inert(False, "a flag of example scripts", _KEPT)
     num_train_epochs: float = used(3.0, "epochs, may be fractional")
     max_steps: int = used(-1, "above 0: optimizer steps, instead of epochs")
-    seed: int = used(42, "of the order of the data and every generator")
-    data_seed: int | None = used(None, "of the order of the data alone")
-    ignore_data_skip: bool = used(False, "resume at the begin of the epoch's data")
+    seed: int = used(42, "random seed of the data's order and all generators")
+    data_seed: int | None = used(None, "random seed of the data's order alone")
+    ignore_data_skip: bool = used(False, "resume from the start of the epoch's data")
     resume_from_checkpoint: str | None = used(
         None, "a checkpoint, transformers' too; True is the newest, which is the default, False none"
     )

@@ -31,8 +31,8 @@ class ShardingArguments:
     fsdp_config: dict[str, Any] | str | None = used(None, "a JSON file or object")
     sync_each_batch: bool | None = used(
         None,
-        "reduce sharded float32 gradients in every micro-batch; False: keep them whole, 4 bytes a parameter, "
-        "and reduce them once a step; default: once where steps accumulate and memory allows",
+        "reduce sharded float32 gradients in every micro-batch; False: keep them whole, 4 bytes per "
+        "parameter, and reduce them once per step; default: once where steps accumulate and memory allows",
     )
     fsdp_min_num_params: int = inert(0, "parameters of a unit", "the engine shards per decoder layer")
     fsdp_transformer_layer_cls_to_wrap: str | None = inert(

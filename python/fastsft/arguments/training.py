@@ -35,7 +35,7 @@ class TrainingArguments(ArgumentFields):
     def settle(self, set_now: frozenset[str] = frozenset()) -> None:
         """Check the fields and derive what depends on them; also after changes. ValueError: see the class.
 
-        set_now: fields that a script sets even where the value is the old one (given.py).
+        set_now: fields that a script sets even where the value is the old one (user_values.py).
         """
         given = restore_given(self, TrainingArguments, self._record or {}, set_now)
         apply_treatments(self, TrainingArguments)

@@ -64,8 +64,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--max_new_tokens", "--max-new-tokens", type=int, default=512, help="of a reply; default 512"
     )
-    parser.add_argument("--device", default="cuda" if _C.with_cuda and _has_gpu() else "cpu")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument(
+        "--device",
+        default="cuda" if _C.with_cuda and _has_gpu() else "cpu",
+        help="cpu, cuda or cuda:N; default: a GPU where there is one",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16"],
+        default="auto",
+        help="to compute in; default: float32 on the CPU, on a GPU bfloat16",
+    )
     add_trust(parser)
     args = parser.parse_args(arguments)
     for name, fits in (("temperature", args.temperature >= 0), ("top_p", 0 < args.top_p <= 1)):

@@ -16,7 +16,7 @@ from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
     "train": ("fastsft.cli.train", "fine-tune a model; the same as python -m fastsft.train"),
-    "demo": ("fastsft.cli.demo", "train a small chat model here and now, and talk to it"),
+    "demo": ("fastsft.cli.demo", "train a small chat model from scratch, and talk to it"),
     "chat": ("fastsft.cli.chat", "talk to a model that was trained"),
     "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
     "data": ("fastsft.cli.data", "data report FILE: its numbers; data convert IN OUT: another format"),

@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
-        "--gpu", help="as H100; predicts the speed, and --memory is that GPU's if it is not given"
+        "--gpu",
+        help="such as H100 (an unknown name lists all); predicts the speed, and --memory is that GPU's "
+        "if it is not given",
     )
     parser.add_argument("--memory", help="of one device, as 80GiB; default: this machine's free RAM by ranks")
     parser.add_argument("--host_memory", help="of one machine, as 1TiB, for offload; default: not looked at")

@@ -49,7 +49,7 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
     if not any(map(has_calls, report.formats)):
         return ""
     return (
-        "calls of tools are not trained with these labels: a turn with a reply that is a call without a text "
+        "tool calls are not trained with these labels: a turn with a reply that is a call without a text "
         "is left out; --mask_policy spans does not learn the text next to a call either (tool_call); "
         "--template model trains calls where the model's own template writes them"
     )

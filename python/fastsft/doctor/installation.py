@@ -11,7 +11,7 @@ from fastsft.doctor.result import ProblemError
 from fastsft.runtime.place import threads_per_rank
 
 _LEAST_PYTHON = (3, 11)
-_EXTRAS = {
+_EXTRAS = {  # name in pyproject.toml -> module, which pip calls the same
     "parquet": "pyarrow", "zstd": "zstandard", "tensorboard": "tensorboard", "wandb": "wandb",
     "mlflow": "mlflow", "plot": "matplotlib", "notebook": "ipykernel", "ray": "ray",
 }  # fmt: skip
@@ -73,6 +73,6 @@ def check_threads() -> str:
 def check_extras() -> str:
     """The optional packages that are there."""
     there = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
-    absent = [name for name in _EXTRAS if name not in there]
-    install = f"; absent: {', '.join(absent)} (pip install fastsft[NAME])" if absent else ""
+    absent = {name: module for name, module in _EXTRAS.items() if name not in there}
+    install = f"; absent: {', '.join(absent)} (pip install {' '.join(absent.values())})" if absent else ""
     return f"there: {', '.join(there) or 'none'}{install}"

@@ -73,9 +73,11 @@ def inspect(
     --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
     training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
     record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
-    of the first. max_record_bytes: of a file, what one record may have. data_format: what records are,
-    default as they say. settings: mask_policy, template, chat_template_name, train_turns, role_aliases,
-    on_bad_sample, overlong (labelling.LabelSettings). ValueError for options and data that cannot be used.
+    of the first. role_map: more names of roles, {"alice": "user"} or "alice=user". show_progress: a bar or
+    lines on standard error while the data is read. max_record_bytes: of a file, what one record may have.
+    data_format: what records are, default as they say. settings: mask_policy, template, chat_template_name,
+    train_turns, role_aliases, on_bad_sample, overlong (labelling.LabelSettings). ValueError for options and
+    data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only

@@ -67,7 +67,7 @@ def verdict(inspection: InspectedData) -> list[str]:
     if inspection.unit != "tokens" and inspection.report.num_excluded:
         lines.append(
             f"{inspection.report.num_excluded:,} records are left out by --mask_policy spans; FastChat's "
-            "labels may stop at such, and whether calls of tools are learned, the model's template decides: "
+            "labels may stop at such, and whether tool calls are learned, the model's template decides: "
             "--model DIR tells"
         )
     return lines

@@ -65,7 +65,7 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"LoRA: peft makes no such adapters of {type(model).__name__}: {str(error).splitlines()[0]} Its "
-            f"linears are {', '.join(_linears(model))}; all-linear takes all but the head"
+            f"linear layers are {', '.join(_linears(model))}; all-linear takes all but the head"
         ) from error
     return cast("PreTrainedModel", wrapped.base_model.model)  # `model`, changed in place
 
@@ -86,7 +86,7 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         if type(layer) is not Linear:
             raise ValueError(
                 f"LoRA: target_modules match {name} ({type(layer.base_layer).__name__}); the generic engine "
-                f"has adapters of linears alone: name some of {', '.join(_linears(model))}"
+                f"has adapters of linear layers alone: name some of {', '.join(_linears(model))}"
             )
         adapters.append(
             Adapter(

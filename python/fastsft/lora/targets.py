@@ -89,14 +89,14 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
         leaving = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
             f"LoRA: target_modules {_listed(settings.target_modules)}{about}{leaving} match no module of the "
-            f"model; its linears are {', '.join(_endings(modules))}{_spaces(settings.target_modules)}"
+            f"model; its linear layers are {', '.join(_endings(modules))}{_spaces(settings.target_modules)}"
         )
     if isinstance(settings.target_modules, tuple):
         names = [module.name for module in found]
         for target in settings.target_modules:
             if target not in names and not any(_ends_with(name, (target,)) for name in names):
                 warn_once(
-                    f"LoRA: the target module {target} matches nothing; the model's linears are "
+                    f"LoRA: the target module {target} matches nothing; the model's linear layers are "
                     f"{', '.join(_endings(modules))}"
                 )
     for module in found:

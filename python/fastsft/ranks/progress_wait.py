@@ -1,7 +1,7 @@
 """Ranks wait for another one through the store of the process group, as long as it lives and comes on.
 
 How far it has come is a number in the store, which those who wait look at: it is their progress, too, so
-that the deadline of their phase (phase_timeouts.py) ends them when that rank is stuck. No collective waits
+that the deadline of their phase (runtime/timeouts.py) ends them when that rank is stuck. No collective waits
 meanwhile, so that --ddp_timeout does not count.
 """
 

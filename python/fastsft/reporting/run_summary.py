@@ -165,7 +165,7 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
     by_steps = args.logging_strategy == "steps" and not args.logging_first_step
     is_silent = by_steps and args.logging_steps > max_steps
     if args.plot_loss and (not is_silent or args.eval_strategy != "no"):
-        missing = "loss.html (loss.png needs matplotlib: pip install 'fastsft[plot]')"
+        missing = "loss.html (loss.png needs matplotlib: pip install matplotlib)"
         shown.append("loss.html and loss.png" if has_matplotlib() else missing)
     if not args.report_to:
         shown.append("no tracker (--report_to tensorboard, wandb, mlflow or all)")

@@ -125,12 +125,12 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
     stream: _Stream = raw
     if is_table(start):
-        _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow", "parquet")
+        _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow")
         stream = TableLines(raw, _name(file))
     elif start[:2] == b"\x1f\x8b":
         stream = GzipStream(raw, _name(file))
     elif _is_zstandard(start):
-        _check_installed("zstandard", file, "Zstandard", "zstd")
+        _check_installed("zstandard", file, "Zstandard")
         stream = ZstandardStream(raw, _name(file))
     return _guarded(stream, _name(file), watch)
 
@@ -227,13 +227,13 @@ def _guarded(stream: _Stream, name: str, watch: Callable[[bytes], None] | None) 
     return read
 
 
-def _check_installed(package: str, file: DataFile, what: str, extra: str) -> None:
+def _check_installed(package: str, file: DataFile, what: str) -> None:
     try:
         found = importlib.util.find_spec(package)
     except ValueError:  # it is hidden
         found = None
     if found is None:
         raise ValueError(
-            f"{_name(file)} is {what}, which needs the package {package}: pip install fastsft[{extra}], "
-            "or unpack it first"
+            f"{_name(file)} is {what}, which needs the package {package}: pip install {package}, or unpack "
+            "it first"
         )

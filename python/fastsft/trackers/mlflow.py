@@ -23,7 +23,7 @@ class MlflowTracker(Tracker):
     MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
     """
 
-    name = library = extra = "mlflow"
+    name = library = "mlflow"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run, or go on with the active one."""

@@ -45,7 +45,7 @@ def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
         elif not is_installed(known[name]):
             raise ValueError(
                 f"--report_to {name}: the library {known[name].library} is not installed; "
-                f"pip install 'fastsft[{known[name].extra}]', or leave {name} out"
+                f"pip install {known[name].library}, or leave {name} out"
             )
         else:
             chosen.append(name)
@@ -55,10 +55,9 @@ def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
 def _name_missing() -> None:
     missing = missing_trackers()
     if missing:
-        extras = ",".join(trackers()[name].extra for name in missing)
+        libraries = " ".join(trackers()[name].library for name in missing)
         warn_once(
-            f"--report_to all: not installed, and left out: {', '.join(missing)}; pip install "
-            f"'fastsft[{extras}]'"
+            f"--report_to all: not installed, and left out: {', '.join(missing)}; pip install {libraries}"
         )
 
 

@@ -20,7 +20,7 @@ class _Writer(Protocol):
 class TensorBoardTracker(Tracker):
     """Scalars train/loss, eval/loss, ... by step; arguments and model configuration as texts."""
 
-    name = library = extra = "tensorboard"
+    name = library = "tensorboard"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Open the event file."""

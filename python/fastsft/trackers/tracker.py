@@ -29,7 +29,7 @@ class TrackedModel(Protocol):
 
 
 class Tracker(TrainerCallback):
-    """Base of trackers. `name`: in --report_to. `library`: what it imports. `extra`: of `pip install`.
+    """Base of trackers. `name`: in --report_to. `library`: what it imports and pip installs.
 
     A failure while it opens ends the run, which has not begun. One that comes later is told once and switches
     the tracker off: a server that does not answer must not cost a run.
@@ -37,7 +37,6 @@ class Tracker(TrainerCallback):
 
     name: ClassVar[str]
     library: ClassVar[str]
-    extra: ClassVar[str]
 
     def __init__(self) -> None:
         self._is_open = self._is_off = False

@@ -24,7 +24,7 @@ _SUMMARY = (
 class WandbTracker(Tracker):
     """Project WANDB_PROJECT (default huggingface), named --run_name; arguments and model as configuration."""
 
-    name = library = extra = "wandb"
+    name = library = "wandb"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run, or go on with the one that the script has begun. ValueError with WANDB_DISABLED."""

@@ -25,7 +25,7 @@ def evaluation_loss(
 
     NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
     batch_done: called after each batch of this rank with how many are done, and how many there are.
-    find_packed: whether positions that restart keep sequences of a row apart (packed_sequences.py).
+    find_packed: whether positions that restart keep sequences of a row apart.
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last

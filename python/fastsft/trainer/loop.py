@@ -61,7 +61,7 @@ class TrainingLoop:
     def run(self) -> None:
         """To the last step, or until a callback stops the run.
 
-        SystemExit after a signal; NotFiniteError and others of run_errors.py.
+        SystemExit after a signal; NotFiniteError and others of runtime/errors.py.
         """
         self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
         self.notices.find_packed = self.find_packed

@@ -79,14 +79,15 @@ class Trainer(
 ):
     """Trains `model` on `train_dataset`. Arguments are in the order of transformers' Trainer.
 
-    model: a directory, fastsft.model.CausalLM, a Llama-family model of transformers, or a PeftModel of
+    model: a directory, fastsft.model.CausalLM, a causal language model of transformers, or a PeftModel of
     one with LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
     lora/given_model.py). peft_config: a LoraConfig, of adapters that `model` gets; it may be `model` itself
     where it names its base (lora/trained_model.py). args: fastsft's TrainingArguments or transformers'.
-    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator: makes
-    the final rows, each alone, once (collators.py). tokenizer or processing_class: saved with the weights.
-    compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py). callbacks: instances or
-    classes with the events of transformers. Every rank makes one and calls the same methods.
+    The data sets have FastChat's items; eval_dataset may be None, or several by name. data_collator:
+    gets the batches that transformers would give it (data/collators.py). tokenizer or processing_class: saved
+    with the weights. compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py).
+    callbacks: instances or classes with the events of transformers. Every rank makes one and calls the same
+    methods.
     ValueError for what could only fail later (evaluation without data, an output_dir that takes no files),
     and for what has no place here: model_init, compute_loss_func, optimizers, overridden steps.
     """
@@ -181,8 +182,8 @@ class Trainer(
         it is True, checkpoints of `output_dir` that the run does not follow are put aside (checkpoint.py).
         ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
         engine was made for (trainer/trainer_plan.py); others are planned again. RunStoppedError for bad
-        numbers and wrong bits (run_errors.py). A signal saves a checkpoint and leaves with status 128 + its
-        number.
+        numbers and wrong bits (runtime/errors.py). A signal saves a checkpoint and leaves with status 128 +
+        its number.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")

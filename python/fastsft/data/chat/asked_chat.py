@@ -117,7 +117,7 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a text that is too deep
-        raise Refused(f"calls of tools cannot be read: {str(error)[:200]}") from None
+        raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
 
 
 def _tools(text: str) -> list[Any] | None:
