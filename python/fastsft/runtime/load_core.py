@@ -23,9 +23,8 @@ def load_native() -> ModuleType:
     except ImportError as error:
         raise ImportError(
             f"fastsft's native core does not load with torch {torch.__version__} ({error}); "
-            "reinstall fastsft: "
-            "pip install --force-reinstall --no-deps fastsft (from a checkout: pip install ., and with a "
-            "torch without CUDA: pip install . -C cmake.define.FASTSFT_CUDA=OFF)"
+            "build it again in the source folder: pip install --force-reinstall --no-deps . (with a torch "
+            "without CUDA add -C cmake.define.FASTSFT_CUDA=OFF)"
         ) from None
     if minor_version(core.torch_version) != minor_version(torch.__version__):
         raise ImportError(
