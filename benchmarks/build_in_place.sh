@@ -28,7 +28,8 @@ if [[ "$(cmake --version | grep -oE '[0-9]+' | head -1)" -lt 4 ]]; then
   echo "$(command -v cmake) is older than 4.0 and does not know nvcc 13; carry the wheel of cmake (CMAKE=1 benchmarks/carry_wheels.sh)" >&2
   exit 1
 fi
-cmake -S . -B build/in_place -G Ninja -DFASTSFT_IN_PLACE=ON -DFASTSFT_CUDA=ON \
+# In groups of files, as pip compiles them and the tests have it.
+cmake -S . -B build/in_place -G Ninja -DFASTSFT_IN_PLACE=ON -DFASTSFT_CUDA=ON -DFASTSFT_UNITY=ON \
   -DPython_EXECUTABLE="$executable" \
   -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)"
 ninja -C build/in_place --quiet

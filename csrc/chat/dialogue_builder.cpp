@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chat/data_fault.h"
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/special_tokens.h"
