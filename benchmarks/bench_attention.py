@@ -145,6 +145,8 @@ def runnable(case: Case, names: Sequence[str]) -> tuple[dict[str, Sides], dict[s
             forward, backward = SIDES[name](case)
             results = forward().clone(), backward().clone()
         except Exception as error:
+            if any(words in str(error) for words in ("CUDA error", "illegal")):
+                raise  # the device's context is broken: whatever follows fails as well
             problems[name] = str(error).splitlines()[0][:200]
             continue
         expected = expected or dict(zip(("forward", "backward"), results, strict=True))

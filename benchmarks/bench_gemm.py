@@ -3,9 +3,10 @@
 usage: python benchmarks/bench_gemm.py [--smoke]
 
 Twelve weights: qkv, output, gate_up, down, and the head of a 7B model (Vicuna) and of an 8B model (Llama-3),
-and the two square products between them. Each at 2, 4 and 8 full rows of 2,048 tokens without the last one,
-which nothing is learned from; forward, gradient of the input, and gradient of the weight (accumulated in
-float32), in bfloat16. The head gives float32 in chunks. Both sides are compared before they are timed.
+and the two square products between them. Each at 2, 3, 4 and 8 full rows of 2,048 tokens without the last
+one, which nothing is learned from. Forward, gradient of the input, and gradient of the weight (added to in
+float32, and in bfloat16 as one rank does), in bfloat16. The head gives float32 in chunks. Both sides are
+compared before they are timed.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ WEIGHTS = {
     "7b.gate_up": (22016, 4096),
     "7b.down": (4096, 11008),
     "7b.head": (32000, 4096),
+    "13b.qkv": (15360, 5120),
+    "13b.gate_up": (27648, 5120),
+    "13b.down": (5120, 13824),
     "8b.qkv": (6144, 4096),
     "8b.gate_up": (28672, 4096),
     "8b.down": (4096, 14336),
     "8b.head": (128256, 4096),
-    "13b.qkv": (15360, 5120),
-    "13b.gate_up": (27648, 5120),
-    "13b.down": (5120, 13824),
 }
-TOKENS = (2 * 2047, 4 * 2047, 8 * 2047)
+TOKENS = (8 * 2047, 3 * 2047, 4 * 2047, 2 * 2047)  # those of gpu.sh's 7B rows first
 
 
 def products(name: str, tokens: int, shape: tuple[int, int], where: torch.device) -> Iterator[dict[str, Any]]:
@@ -47,6 +48,8 @@ def products(name: str, tokens: int, shape: tuple[int, int], where: torch.device
     yield {**common, "pass": "grad_input", "operands": (y, weight, torch.empty_like(x), False, False, 0.0)}
     total = torch.zeros(n, k, device=where)
     yield {**common, "pass": "grad_weight", "operands": (y, x, total, True, False, 1.0)}
+    if not name.endswith("head"):
+        yield {**common, "pass": "grad_weight_bf16", "operands": (y, x, total.bfloat16(), True, False, 1.0)}
 
 
 def torch_side(operands: tuple[Any, ...]) -> torch.Tensor:

@@ -2,7 +2,8 @@
 # Builds fastsft on a machine with a GPU, then tests and measures it, the most important steps first.
 #
 # usage: benchmarks/gpu.sh [seconds, default 560] [step...]
-# Steps: build device suite step gemm attention step_real step_13b peers ops sanitizer; without names, all in this order.
+# Steps: build device numbers step gemm attention step_real step_13b ops suite peers sanitizer; without names, all in this
+# order. numbers: attention's kernels against each other, and an engine's losses and gradients against the CPU's.
 # peers_7b, the peers' 7B row, takes a run of its own.
 # Planned for one H200; with less than 130 GiB of device memory the 7B rows take 10 bytes a parameter and 13B is left out.
 # A step that does not fit into the seconds, or is cut off by them, is left out; the last line says how to go on. PYTHON is the interpreter
@@ -15,7 +16,7 @@ python="${PYTHON:-python3}"
 budget="${1:-560}"
 shift $(($# > 0))
 steps=("$@")
-((${#steps[@]})) || steps=(build device suite step gemm attention step_real step_13b peers ops sanitizer)
+((${#steps[@]})) || steps=(build device numbers step gemm attention step_real step_13b ops suite peers sanitizer)
 work=build/gpu
 mkdir -p "$work" benchmarks/results
 rm -f "$work"/*
@@ -24,6 +25,13 @@ export PATH="$PATH:/usr/local/cuda/bin"
 touch -d "1 second ago" "$work/started"
 failed=() left_out=() step=""
 device_gib="$("$python" -c 'import torch; print(torch.cuda.get_device_properties(0).total_memory >> 30)' 2>/dev/null || echo 0)"
+
+# What limits the clock during each row: power, heat, or nothing.
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=timestamp,clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active --format=csv \
+    --loop-ms=500 >"$work/clocks.csv" 2>/dev/null &
+  trap "kill $! 2>/dev/null" EXIT
+fi
 
 # Kept after every step, so that a run that is cut off loses one step.
 pack() {
@@ -71,7 +79,7 @@ suite() {
 bench() {
   local name="$1"
   shift
-  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 "$@"
+  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 --warm_up 1 "$@"
 }
 
 # compare NAME LIMIT ARGUMENTS...: bench_peers.py, with the wheels of carry_peers.sh. They are unpacked once a run,
@@ -91,8 +99,8 @@ compare() {
 }
 
 # A 7B model with fp32 gradients and split masters takes 16 bytes a parameter, 100 GiB of 139: the rest decides over
-# micro-batches. At 10 bytes it takes 63 GiB.
-large=(--micro_batch_tokens 7168 --recompute none --master_dtype split) suffix=""
+# micro-batches, here of three rows of 2,047 tokens. At 10 bytes it takes 63 GiB.
+large=(--micro_batch_tokens 6144 --recompute none --master_dtype split) suffix=""
 narrow=(--grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split)
 if ((0 < device_gib && device_gib < 130)); then
   large=(--micro_batch_tokens 4096 --recompute gate_up "${narrow[@]}") suffix=_10_bytes
@@ -107,15 +115,24 @@ one_step() {
   case "$1" in
     build) run build 480 bash benchmarks/build_in_place.sh ;;
     device) run device 60 "$python" -c 'import torch, fastsft._C as c; print(torch.__version__, torch.cuda.get_device_name(), c.with_cuda); assert c.with_cuda' ;;
+    numbers)
+      run attention_kernels 90 "$python" -c 'import torch
+from fastsft.model.attention_kernel import Heads, faster_kernel
+print("cuDNN", torch.backends.cudnn.version(), "(equal times: flash2 ran twice)")
+for heads in (Heads(32, 32, 128), Heads(32, 8, 128)): print(heads, faster_kernel(heads, torch.bfloat16, torch.device("cuda:0")))'
+      run engine_numbers 150 "$python" -m pytest -q --tb=short -p no:cacheprovider -m cuda tests/train/test_engine_cuda.py \
+        -k "curve or gradients or wait"
+      ;;
     suite) suite ;;
     step)
       bench step_1b_W1 --model llama-3.2-1b --workload W1
       bench "step_7b_W1$suffix" --model vicuna-7b --workload W1 "${large[@]}" \
         --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
       too_large step_7b_W1_narrow ||
-        for kernel in flash2 cudnn; do
-          bench "step_7b_W1_narrow_$kernel" --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none "${narrow[@]}" \
-            --attention_kernel "$kernel" --repeats 2 --steps 3
+        for setting in flash2 cudnn "cudnn --tune_gemm"; do
+          # shellcheck disable=SC2086  # two words
+          bench "step_7b_W1_narrow_${setting// --/_}" --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none \
+            "${narrow[@]}" --repeats 2 --steps 3 --attention_kernel $setting
         done
       ;;
     step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16

@@ -11,6 +11,7 @@ void bind_storage_weights(pybind11::module_& module);
 void bind_data(pybind11::module_& module);
 void bind_data_packing(pybind11::module_& module);
 void bind_train_memory(pybind11::module_& module);
+void bind_train_products(pybind11::module_& module);
 void bind_data_labels(pybind11::module_& module);
 void bind_data_formats(pybind11::module_& module);
 void bind_data_survey(pybind11::module_& module);

@@ -72,6 +72,13 @@ auto gradients(Engine& self, const TokenDataset& dataset, const Rows& rows, cons
   return self.gradients(dataset, micro_batch, {label_smoothing, find_packed, dropout_seed});
 }
 
+void tune_gemms(Engine& self, const TokenDataset& dataset, const Rows& rows,
+                const Weights& weights) {
+  const MicroBatch micro_batch{view(rows), view(weights)};
+  const py::gil_scoped_release released;
+  self.tune_gemms(dataset, micro_batch);
+}
+
 at::Tensor row_logits(Engine& self, const TokenDataset& dataset, const Rows& rows,
                       bool find_packed) {
   const auto numbers = view(rows);
@@ -274,6 +281,9 @@ void define_forward(EngineClass& engine) {
            py::arg("dropout_seed") = py::none(),
            "(loss, float32 gradients by name), summed over ranks, without an update; collective.\n"
            "dropout_seed: of the adapters' dropout, None: without it.")
+      .def("tune_gemms", &tune_gemms, py::arg("dataset"), py::arg("rows"), py::arg("weights"),
+           "Measures the matrix products of a micro-batch on a GPU that have no entry in\n"
+           "`tuned_gemms` yet. Changes no parameter and no state; collective.")
       .def("logits", &logits, py::arg("input_ids"), py::arg("lengths"),
            "[tokens, vocab_size] float32 on the CPU. lengths add up to the number of ids. "
            "Collective.")

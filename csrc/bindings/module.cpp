@@ -23,6 +23,7 @@ PYBIND11_MODULE(_C, module) {
   bind_data_survey(module);
   bind_train(module);
   bind_train_memory(module);
+  bind_train_products(module);
   bind_checkpoint(module);  // its functions take the Engine
   bind_model_decoder(module);
   bind_checkpoint_parts(module);

@@ -14,6 +14,7 @@
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
 #include "model/causal_lm.h"
+#include "ops/gemm/tuned_gemms.h"
 #include "ops/gradient/gradient.h"
 
 namespace fastsft {
@@ -239,6 +240,18 @@ std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
     auto tensors = gather_slots(true, false);
     strategy_->gradients().clear();
     return std::make_pair(*sum.cpu().data_ptr<double>(), std::move(tensors));
+  });
+}
+
+void Engine::tune_gemms(const TokenDataset& dataset, const MicroBatch& micro_batch) {
+  dropout_seed_ = {};
+  const HostBatch host = batch_of(dataset, micro_batch, false);
+  guarded([&] {
+    const Phase phase("tuning of products");
+    const GemmTuning tuning;
+    accumulate({&host, 1}, 0.0, zero_sum());
+    strategy_->gradients().clear();
+    return 0;
   });
 }
 

@@ -102,6 +102,9 @@ class Engine {
   // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
   // `all`. Waits for them.
   std::vector<StepResult> take_results(bool all);
+  // Measures the products of one micro-batch on a GPU (ops/gemm/tuned_gemms.h) that have no tuned
+  // algorithm yet. Parameters and states stay as they are; its gradients are thrown away.
+  void tune_gemms(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // Attention on a GPU is by cuDNN from here on, where it takes the rows, or by flash attention.
   void use_cudnn(bool use) { model_->use_cudnn(use); }
   // What the last step with `replay` found on this rank.

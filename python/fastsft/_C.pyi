@@ -176,6 +176,7 @@ __all__: list[str] = [
     "save_training_state",
     "schedule_names",
     "set_place",
+    "set_tuned_gemms",
     "strategies",
     "stream_training_state",
     "survey_inputs",
@@ -184,6 +185,7 @@ __all__: list[str] = [
     "torch_version",
     "trace_dropped",
     "trained_order",
+    "tuned_gemms",
     "unit_layouts",
     "unit_tensors",
     "unpack_bucket",
@@ -1635,6 +1637,16 @@ class Engine:
         """
         The same of what is trained.
         """
+    def tune_gemms(
+        self,
+        dataset: TokenDataset,
+        rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        weights: typing.Annotated[numpy.typing.ArrayLike, numpy.float64],
+    ) -> None:
+        """
+        Measures the matrix products of a micro-batch on a GPU that have no entry in
+        `tuned_gemms` yet. Changes no parameter and no state; collective.
+        """
     def use_cudnn(self, use: bool) -> None:
         """
         Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash
@@ -2175,6 +2187,11 @@ def schedule_names() -> list[str]:
 def set_place(
     rank: typing.SupportsInt | typing.SupportsIndex, world_size: typing.SupportsInt | typing.SupportsIndex
 ) -> None: ...
+def set_tuned_gemms(json: str) -> None:
+    """
+    Products run by these from here on. ValueError for another text.
+    """
+
 def strategies() -> dict[str, bool]:
     """
     Names of sharding strategies, each with whether it shards within nodes.
@@ -2201,6 +2218,11 @@ def trace_dropped() -> int:
 def trained_order(engine: Engine) -> list[tuple[str, bool]]:
     """
     (name, has weight decay) of what is trained, in the order of transformers' Llama.
+    """
+
+def tuned_gemms() -> str:
+    """
+    JSON array of this process's tuned products, by which it runs them on a GPU.
     """
 
 def unit_layouts(

@@ -22,7 +22,7 @@ FOLDER = Path(bench_gemm.__file__).parent
 
 @pytest.mark.parametrize(
     "module,record,rows",
-    [(bench_gemm, "gemm_smoke", 36), (bench_attention, "attention_smoke", 15), (bench_ops, "ops_smoke", 14)],
+    [(bench_gemm, "gemm_smoke", 46), (bench_attention, "attention_smoke", 15), (bench_ops, "ops_smoke", 14)],
 )
 def test_smoke_run_writes_every_row(
     module: object, record: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

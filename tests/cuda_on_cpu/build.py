@@ -39,7 +39,7 @@ KERNELS = {
     "sanitized": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
 FIBERS = {**KERNELS, "plain": ["-O2"], "trace": ["-O2", "-DCUDA_ON_CPU_TRACE"]}
-# cuBLASLt, flash attention and cuDNN are not ours, plan_ops and the bindings not kernels.
+# Flash attention and cuDNN are not ours. Products have a unit of their own.
 FOREIGN = ("gemm/", "attention/flash_attention_cuda.cpp", "attention/cudnn_")
 
 
@@ -149,9 +149,11 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
     ops = "".join(f'#include "{name}"\n' for name in [*launching, "ops/cuda/arguments.cpp"])
     glue = (HERE / "glue" / "ops_on_cpu.cpp").read_text()
     yield "ops_on_cpu.cpp", glue.replace('#include "cuda_ops.inc"\n', ops)
+    yield "products.cpp", "".join(products(text))
     schemas = [name.replace("_cuda.cpp", ".cpp") for name in launching]
     others = [
         "ops/gemm/gemm.cpp",
+        "ops/gemm/tuned_gemms.cpp",
         "ops/schema.cpp",
         "ops/dynamic_levels.cpp",
         "ops/linear_cross_entropy/logits_workspace.cpp",
@@ -159,6 +161,19 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
     core = ["core/trace.cpp"]
     included = "".join(f'#include "{name}"\n' for name in [*schemas, *others, *core])
     yield "schemas.cpp", (HERE / "glue" / "replace_cpu_ops.cpp").read_text() + included
+
+
+def products(text: dict[str, str]) -> Iterator[str]:
+    """Products as on a GPU, with a cuBLASLt that multiplies on the CPU.
+
+    A GPU's memory begins at multiples of 512 bytes, the CPU's at multiples of 64, some by chance at more.
+    """
+    glue = [(HERE / "glue" / name).read_text() for name in ("cublas_lt.cpp", "gemm_tuning.cpp")]
+    yield glue[0]
+    for name in sorted(n for n in text if n.startswith("ops/gemm/") and n.endswith("_cuda.cpp")):
+        source = text[name].replace("_IMPL(fastsft, CUDA,", "_IMPL(fastsft, CPU,")
+        yield source.replace("= alignment_of(", "= at_most_64_of(")
+    yield glue[1]
 
 
 def compiled(unit: Unit) -> Path:

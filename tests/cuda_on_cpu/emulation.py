@@ -46,6 +46,7 @@ class Emulation:
             getattr(self._library, f"cuda_on_cpu_instance_{name}").restype = ctypes.c_char_p
         self._library.cuda_on_cpu_instance_launches.restype = ctypes.c_uint64
         self._library.cuda_on_cpu_traced_accesses.restype = ctypes.c_uint64
+        self._library.cuda_on_cpu_gain.restype = ctypes.c_double
         self.ops: Any = torch.ops.fastsft_on_cpu
 
     def schedule(self, order: Order, seed: int = 1, pattern: int = 0xFF) -> None:
@@ -62,6 +63,28 @@ class Emulation:
             )
             for i in range(library.cuda_on_cpu_instances())
         ]
+
+    def gemm_times(self, *milliseconds: float) -> None:
+        """What a product takes by cuBLASLt's first, second and third proposal."""
+        self._library.cuda_on_cpu_gemm_times(*map(ctypes.c_float, milliseconds))
+
+    @contextmanager
+    def tuning_gemms(self) -> Iterator[None]:
+        """Within it products are measured when they first run."""
+        self._library.cuda_on_cpu_tune_gemms(True)
+        try:
+            yield
+        finally:
+            self._library.cuda_on_cpu_tune_gemms(False)
+
+    def gains(self) -> list[float]:
+        """Of each tuned product: times as fast as by the first proposal."""
+        library = self._library
+        return [library.cuda_on_cpu_gain(i) for i in range(library.cuda_on_cpu_tuned_gemms())]
+
+    def change_gemms(self, change: str) -> None:
+        """keep, put_back, forget, or spoil (glue/gemm_tuning.cpp) the tuned products."""
+        getattr(self._library, f"cuda_on_cpu_{change}_gemms")()
 
     @property
     def traced_accesses(self) -> int:

@@ -95,6 +95,32 @@ def test_the_bf16_curve_stays_near_fp32() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tuned_products_keep_the_curve_and_their_table_gives_its_bits(dtype: str) -> None:
+    options = {"compute_dtype": dtype}
+    if dtype == "bfloat16":
+        options |= {"master_dtype": "split", "grad_dtype": "bfloat16", "optim_dtype": "bfloat16"}
+    plain = steps(engine_on("cuda:0", **options), 5)
+    tuned, dataset = engine_on("cuda:0", **options), random_dataset(ROWS, VOCAB, 300)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for rows in np.array_split(np.arange(ROWS), 3):
+            tuned.tune_gemms(dataset, rows, np.full(len(rows), 1e-3))
+        table = _C.tuned_gemms()
+        assert len(json.loads(table)) >= 12
+        curves = [steps(tuned, 5)]
+        _C.set_tuned_gemms("[]")
+        _C.set_tuned_gemms(table)
+        curves.append(steps(engine_on("cuda:0", **options), 5))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        _C.set_tuned_gemms("[]")
+    first, second = ([(r.loss, r.grad_norm) for r in curve] for curve in curves)
+    assert first == second
+    for ours, expected in zip(curves[0], plain, strict=True):
+        assert ours.loss == pytest.approx(expected.loss, abs=1e-5 if dtype == "float32" else 2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_run_twice_has_the_same_bits(dtype: str) -> None:
     """In bfloat16 as `--full_determinism True` sets it: flash adds in any order otherwise."""
     engines = [engine_on("cuda:0", compute_dtype=dtype) for _ in range(2)]

@@ -52,6 +52,10 @@ void check_gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Te
                     ", expected 0 or more");
 }
 
+void check_gemm_library_version(const at::Tensor& like) {
+  check_tensors("gemm_library_version", {{"like", like}});
+}
+
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "gemm(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, float beta) -> "
@@ -62,6 +66,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "gemm_candidate(Tensor a, Tensor b, Tensor(a!) out, bool transpose_a, bool transpose_b, "
       "float beta, int candidate) -> int");
+  m.def("gemm_library_version(Tensor like) -> int");
 }
 
 }  // namespace fastsft

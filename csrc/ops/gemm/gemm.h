@@ -31,5 +31,8 @@ void check_gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
                     const at::Tensor& out, bool transpose_a, bool transpose_b);
 void check_gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                           bool transpose_a, bool transpose_b, double beta, int64_t candidate);
+// The op `gemm_library_version(like)` is cuBLASLt's release, of tensors on CUDA alone: algorithms
+// of products mean something to one release on one kind of GPU (tuned_gemms.h).
+void check_gemm_library_version(const at::Tensor& like);
 
 }  // namespace fastsft

@@ -5,6 +5,7 @@
 
 #include "ops/gemm/gemm_key.h"
 #include "ops/gemm/gemm_plans.h"
+#include "ops/gemm/tuned_gemms.h"
 
 namespace fastsft {
 namespace {
@@ -35,13 +36,21 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
   const cuda::GemmKey key =
       cuda::gemm_key(left, right, addend, out, transpose_a, transpose_b, beta);
-  const auto plan = cuda::gemm_plan(key);
+  auto plan = cuda::gemm_plan(key);
   if (plan->candidates.empty()) {
     add_in_place();
     return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
   }
-  cuda::run_gemm(*plan, key, plan->chosen, left.data_ptr(), right.data_ptr(), addend.data_ptr(),
-                 out.data_ptr(), static_cast<float>(beta));
+  const cuda::GemmOperands operands{.a = left.data_ptr(),
+                                    .b = right.data_ptr(),
+                                    .addend = addend.data_ptr(),
+                                    .out = out.data_ptr(),
+                                    .beta = static_cast<float>(beta)};
+  if (GemmTuning::active() && !TunedGemms::instance().near(key)) {
+    cuda::tune_gemm(*plan, key, operands);
+    plan = cuda::gemm_plan(key);
+  }
+  cuda::run_gemm(*plan, key, plan->algorithm, operands);
 }
 
 void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
@@ -67,9 +76,18 @@ int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::
   const auto count = static_cast<int64_t>(plan->candidates.size());
   TORCH_CHECK_VALUE(candidate < count, "gemm_candidate: candidate ", candidate, " of ", count);
   cuda::choose_gemm_candidate(key, static_cast<size_t>(candidate));
-  cuda::run_gemm(*plan, key, static_cast<size_t>(candidate), left.data_ptr(), right.data_ptr(),
-                 out.data_ptr(), out.data_ptr(), static_cast<float>(beta));
+  cuda::run_gemm(*plan, key, plan->candidates[static_cast<size_t>(candidate)],
+                 {.a = left.data_ptr(),
+                  .b = right.data_ptr(),
+                  .addend = out.data_ptr(),
+                  .out = out.data_ptr(),
+                  .beta = static_cast<float>(beta)});
   return count;
+}
+
+int64_t gemm_library_version_cuda(const at::Tensor& like) {
+  check_gemm_library_version(like);
+  return static_cast<int64_t>(cublasLtGetVersion());
 }
 
 }  // namespace
@@ -78,6 +96,7 @@ TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("gemm", &gemm_cuda);
   m.impl("gemm_add", &gemm_add_cuda);
   m.impl("gemm_candidate", &gemm_candidate_cuda);
+  m.impl("gemm_library_version", &gemm_library_version_cuda);
 }
 
 }  // namespace fastsft

@@ -7,22 +7,28 @@
 
 namespace fastsft::cuda {
 
-// A product with the algorithms that cuBLASLt proposes for it, best first by its own estimate.
+// A product, the algorithms that cuBLASLt proposes for it, best first by its own estimate, and the
+// one that it runs by: the first of them, the tuned one of its key, or one that was chosen.
 struct GemmPlan {
   LtProduct product;
   std::vector<cublasLtMatmulAlgo_t> candidates;  // empty: cuBLASLt has none for this key
-  size_t chosen = 0;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool tuned = false, chosen = false;
 };
 
 // The plan of a key, made at its first use and kept: the same key always runs the same algorithm
-// in one process, so its bits do not change. Any thread may call it.
+// in one process, until TunedGemms changes. Any thread may call it.
 std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key);
 
 // From now on products of this key run candidate `index`.
 void choose_gemm_candidate(const GemmKey& key, size_t index);
 
-// Enqueues the product with the candidate `index` on the current stream of the key's device.
-void run_gemm(const GemmPlan& plan, const GemmKey& key, size_t index, const void* a, const void* b,
-              const void* addend, void* out, float beta);
+// Enqueues the product on the current stream of the key's device.
+void run_gemm(const GemmPlan& plan, const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm,
+              const GemmOperands& operands);
+
+// Measures the candidates of `plan` on the operands, and gives TunedGemms the fastest; the first
+// one unless another is worth it (ops/gemm/gemm_tuning_cuda.cpp).
+void tune_gemm(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands);
 
 }  // namespace fastsft::cuda

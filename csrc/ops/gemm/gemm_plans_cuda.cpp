@@ -1,12 +1,14 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "ops/gemm/gemm_plans.h"
+#include "ops/gemm/tuned_gemms.h"
 
 namespace fastsft::cuda {
 namespace {
@@ -53,13 +55,32 @@ void* workspace(const c10::cuda::CUDAStream& stream) {
   return buffer.data_ptr();
 }
 
+void take_tuned(GemmPlan& plan, const GemmKey& key) {
+  const auto entry = TunedGemms::instance().near(key);
+  if (!entry) return;
+  cublasLtMatmulAlgo_t algorithm{};
+  static_assert(sizeof algorithm.data == sizeof entry->algorithm);
+  std::memcpy(algorithm.data, entry->algorithm.data(), sizeof algorithm.data);
+  plan.tuned = plan.product.takes(lt_handle(key.device), kWorkspaceBytes, algorithm);
+  if (plan.tuned) plan.algorithm = algorithm;
+}
+
 std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
+  static uint64_t generation = 0;
+  if (generation != TunedGemms::instance().generation()) {
+    plans().clear();
+    generation = TunedGemms::instance().generation();
+  }
   if (const auto found = plans().find(key); found != plans().end()) return found->second;
-  auto plan = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), {}, 0});
+  auto plan = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), {}});
   plan->candidates = plan->product.propose(lt_handle(key.device), kWorkspaceBytes, kCandidates);
+  if (!plan->candidates.empty()) {
+    plan->algorithm = plan->candidates.front();
+    take_tuned(*plan, key);
+  }
   if (plans().size() >= kMaxPlans) {
     // All but the plans with a candidate that was chosen: those are not made again by themselves.
-    std::erase_if(plans(), [](const auto& entry) { return entry.second->chosen == 0; });
+    std::erase_if(plans(), [](const auto& entry) { return !entry.second->chosen; });
   }
   plans().emplace(key, plan);
   return plan;
@@ -76,17 +97,17 @@ void choose_gemm_candidate(const GemmKey& key, size_t index) {
   const std::lock_guard lock(mutex());
   const auto plan = find_or_make(key);
   FASTSFT_ASSERT(index < plan->candidates.size(), "candidate ", index);
-  auto changed = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), plan->candidates, index});
-  plans()[key] = std::move(changed);
+  plans()[key] = std::make_shared<GemmPlan>(GemmPlan{
+      LtProduct(key), plan->candidates, plan->candidates[index], plan->tuned, /*chosen=*/true});
 }
 
-void run_gemm(const GemmPlan& plan, const GemmKey& key, size_t index, const void* a, const void* b,
-              const void* addend, void* out, float beta) {
+void run_gemm(const GemmPlan& plan, const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm,
+              const GemmOperands& operands) {
   const auto device = static_cast<c10::DeviceIndex>(key.device);
   const auto stream = c10::cuda::getCurrentCUDAStream(device);
   const std::lock_guard lock(mutex());
-  plan.product.run(lt_handle(key.device), plan.candidates[index], a, b, addend, out, beta,
-                   workspace(stream), kWorkspaceBytes, stream);
+  plan.product.run(lt_handle(key.device), algorithm, operands, workspace(stream), kWorkspaceBytes,
+                   stream);
 }
 
 }  // namespace fastsft::cuda

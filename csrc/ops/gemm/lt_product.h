@@ -19,9 +19,17 @@ struct LtDelete {
 template <typename T>
 using LtHandle = std::unique_ptr<std::remove_pointer_t<T>, LtDelete>;
 
+// Where a product's matrices are; `addend` may be `out`.
+struct GemmOperands {
+  const void* a;
+  const void* b;
+  const void* addend;
+  void* out;
+  float beta;
+};
+
 // A product as cuBLASLt sees it. Its matrices are column-major, so a row-major
-// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand. The addend may
-// be the result's own memory.
+// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand.
 class LtProduct {
  public:
   explicit LtProduct(const GemmKey& key);
@@ -31,10 +39,14 @@ class LtProduct {
   std::vector<cublasLtMatmulAlgo_t> propose(cublasLtHandle_t handle, size_t workspace_bytes,
                                             int count) const;
 
+  // Whether this product can run by an algorithm that was proposed for one of other sizes.
+  bool takes(cublasLtHandle_t handle, size_t workspace_bytes,
+             const cublasLtMatmulAlgo_t& algorithm) const;
+
   // Enqueues the product on `stream`.
-  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-           const void* b, const void* addend, void* out, float beta, void* workspace,
-           size_t workspace_bytes, cudaStream_t stream) const;
+  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm,
+           const GemmOperands& operands, void* workspace, size_t workspace_bytes,
+           cudaStream_t stream) const;
 
  private:
   GemmKey key_;

@@ -97,13 +97,21 @@ std::vector<cublasLtMatmulAlgo_t> LtProduct::propose(cublasLtHandle_t handle,
   return algorithms;
 }
 
-void LtProduct::run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-                    const void* b, const void* addend, void* out, float beta, void* workspace,
-                    size_t workspace_bytes, cudaStream_t stream) const {
+bool LtProduct::takes(cublasLtHandle_t handle, size_t workspace_bytes,
+                      const cublasLtMatmulAlgo_t& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle, desc_.get(), b_.get(), a_.get(), addend_.get(), out_.get(), &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes;
+}
+
+void LtProduct::run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm,
+                    const GemmOperands& operands, void* workspace, size_t workspace_bytes,
+                    cudaStream_t stream) const {
   const float alpha = 1.0f;
-  check(cublasLtMatmul(handle, desc_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, addend,
-                       addend_.get(), out, out_.get(), &algorithm, workspace, workspace_bytes,
-                       stream),
+  check(cublasLtMatmul(handle, desc_.get(), &alpha, operands.b, b_.get(), operands.a, a_.get(),
+                       &operands.beta, operands.addend, addend_.get(), operands.out, out_.get(),
+                       &algorithm, workspace, workspace_bytes, stream),
         key_, "cublasLtMatmul");
 }
 

@@ -55,6 +55,11 @@ class PrecisionArguments:
         "attention on a GPU: flash2 of torch; cudnn; fa3 and fa4, where their packages are; auto measures "
         "flash2 and cudnn once and takes the faster",
     )
+    tune_gemm: bool = used(
+        False,
+        "on a GPU, time cuBLASLt's algorithms for the matrix products of a step before the first one, take "
+        "the fastest, and keep them in checkpoints",
+    )
     grad_dtype: Literal["float32", "bfloat16"] = used(
         "float32", "dtype of the accumulated gradient; bfloat16 saves 2 bytes a parameter"
     )

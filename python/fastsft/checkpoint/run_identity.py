@@ -11,6 +11,7 @@ from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, what_counts
 from fastsft.data.token_cache import tokenizer_digest
+from fastsft.model.tuned_products import keep_tuned_products, tuned_products
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
 
@@ -56,6 +57,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
         "attention_kernel": trainer.model.attention_kernel,
+        "tuned_products": tuned_products(args.device),
         "sync_each_batch": trainer.sync_each_batch,
         "bad_steps": trainer.bad_steps.state(),
         "loss_scale": trainer.loss_scale.state(),
@@ -165,6 +167,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
             )
     _keep_plan(trainer, saved, directory)
     _keep_attention_kernel(trainer, saved, directory)
+    _keep_tuned_products(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
     for name in _WARN:
@@ -206,6 +209,16 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
     is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
     if not (is_free and trainer.model.keep_attention_kernel(was)):
         warn_of_change(directory, "attention_kernel", was, now)
+
+
+def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
+    """Another algorithm of a product rounds differently, and a measurement may come out another way."""
+    was, now = saved.get("tuned_products"), trainer.args.tune_gemm
+    reason: str | None = f"tune_gemm was {bool(was)}, now it is {now}"
+    if was and now:
+        reason = keep_tuned_products(was, trainer.args.device)
+    if reason and (was or now):
+        warn_once(f"{directory}: matrix products run by other algorithms from here on: {reason}")
 
 
 def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:

@@ -19,6 +19,7 @@ from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.data.collators import only_stacks
 from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
+from fastsft.model.tuned_products import forget_tuned_products
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
@@ -236,6 +237,7 @@ class Trainer(
         self.saver = self._make_saver()
         self.resumed_states = None
         self.open_train_reader()
+        forget_tuned_products()
         if checkpoint is not None:
             resume(self, checkpoint)
         self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
@@ -243,8 +245,7 @@ class Trainer(
         self._counter.begin(self.state)
         first_step = self.state.global_step
         self.start_time = started = time.monotonic()
-        if self.memory_plan is not None:
-            self.engine.reserve(**self.memory_plan.work.shapes())
+        self._reserve()
         with SignalGuard() as guard:
             loop = TrainingLoop(self, guard)
             self._at_batch = loop.answer_signals

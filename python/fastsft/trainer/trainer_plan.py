@@ -14,6 +14,7 @@ from fastsft.arguments.user_values import is_same
 from fastsft.callbacks.state import TrainerState
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.directory import prepare_output_directory
+from fastsft.model.tuned_products import tune_products
 from fastsft.originals.patched_functions import check_patched_functions
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
@@ -150,6 +151,15 @@ class TrainerPlan:
         self.train_rows = rows
         self.engine.reserve(**self.memory_plan.work.shapes())
         tell(f"row {row} has {tokens:,} tokens, {planned:,} were planned for: memory is planned again")
+
+    def _reserve(self) -> None:
+        """The engine's memory of training, and the algorithms of its products; collective."""
+        if self.memory_plan is None:
+            return
+        work = self.memory_plan.work
+        self.engine.reserve(**work.shapes())
+        if self.args.tune_gemm:
+            tell(tune_products(self.model, self.engine, self.args.device, work))
 
     def _plan_of(self, dataset: object) -> None:
         """Read the data, and choose micro-batches and recompute by memory; ValueError when nothing fits."""

@@ -77,6 +77,30 @@ cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
   return granted ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// Events have the time of a clock that only products advance (glue/cublas_lt.cpp).
+namespace cuda_on_cpu {
+inline float clock_milliseconds = 0;
+inline void advance_clock(float milliseconds) { clock_milliseconds += milliseconds; }
+}  // namespace cuda_on_cpu
+using cudaEvent_t = float*;
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new float(0);
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  *event = cuda_on_cpu::clock_milliseconds;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = *end - *begin;
+  return cudaSuccess;
+}
+
 // No compute capability: attention takes our kernels for every head, never flash.
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 0;

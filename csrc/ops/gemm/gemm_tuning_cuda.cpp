@@ -1,0 +1,96 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "ops/gemm/gemm_plans.h"
+#include "ops/gemm/tuned_gemms.h"
+
+namespace fastsft::cuda {
+namespace {
+
+constexpr int kRounds = 5;       // over all candidates in turn; the fastest of each counts
+constexpr float kSpan = 0.3f;    // milliseconds that one measurement takes at least
+constexpr int kMostRuns = 100;   // in one measurement
+constexpr float kWorth = 1.02f;  // times as fast as the first proposal: less is noise
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
+    C10_CUDA_CHECK(cudaEventCreate(&begin_));
+    C10_CUDA_CHECK(cudaEventCreate(&end_));
+  }
+  ~Stopwatch() {
+    for (cudaEvent_t event : {begin_, end_}) {
+      if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
+    }
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  // Milliseconds that the device takes for what `work` enqueues.
+  template <typename Work>
+  float measure(const Work& work) {
+    C10_CUDA_CHECK(cudaEventRecord(begin_, stream_));
+    work();
+    C10_CUDA_CHECK(cudaEventRecord(end_, stream_));
+    C10_CUDA_CHECK(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return milliseconds;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+// Milliseconds of one run of each candidate; infinity for one that cuBLASLt proposes and refuses.
+std::vector<float> candidate_times(const GemmPlan& plan, const GemmKey& key,
+                                   const GemmOperands& operands) {
+  const auto device = static_cast<c10::DeviceIndex>(key.device);
+  Stopwatch watch(c10::cuda::getCurrentCUDAStream(device));
+  std::vector<float> times(plan.candidates.size(), kNever);
+  std::vector<int> runs(plan.candidates.size(), 1);
+  for (int round = 0; round <= kRounds; ++round) {  // the first one loads kernels and counts runs
+    for (size_t i = 0; i < times.size(); ++i) {
+      if (runs[i] == 0) continue;
+      try {
+        const float span = watch.measure([&] {
+          for (int run = 0; run < runs[i]; ++run) {
+            run_gemm(plan, key, plan.candidates[i], operands);
+          }
+        });
+        if (round > 0) times[i] = std::min(times[i], span / static_cast<float>(runs[i]));
+        if (round == 0) {
+          runs[i] = std::clamp(static_cast<int>(std::ceil(kSpan / span)), 1, kMostRuns);
+        }
+      } catch (const std::runtime_error&) {
+        if (i == 0) throw;
+        runs[i] = 0;
+      }
+    }
+  }
+  return times;
+}
+
+}  // namespace
+
+void tune_gemm(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands) {
+  const std::vector<float> times = candidate_times(plan, key, operands);
+  const auto fastest = std::ranges::min_element(times);
+  const bool worth = times.front() >= kWorth * *fastest;
+  const size_t index = worth ? static_cast<size_t>(fastest - times.begin()) : 0;
+  TunedGemm entry{.key = key, .gain = times.front() / times[index]};
+  const cublasLtMatmulAlgo_t& algorithm = plan.candidates[index];
+  std::memcpy(entry.algorithm.data(), algorithm.data, sizeof algorithm.data);
+  TunedGemms::instance().add(entry);
+}
+
+}  // namespace fastsft::cuda
