@@ -16,7 +16,7 @@ from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
-from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, is_fsdp1
+from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
 from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
 
 if TYPE_CHECKING:
@@ -94,10 +94,7 @@ class FastsftEngine:
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
         if engine.adapters:
-            raise ValueError(
-                "FastsftEngine: weights of a model with adapters are not sent; save the adapter, or merge it "
-                "(fastsft merge), and load that"
-            )
+            raise adapters_refused("FastsftEngine")
         return engine
 
     @property

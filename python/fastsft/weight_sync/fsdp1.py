@@ -11,6 +11,7 @@ from torch import nn
 from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.modules import (
     check_is_tensor,
+    check_no_adapters,
     clean_name,
     declared_ties,
     full_tensor,
@@ -37,6 +38,7 @@ class Fsdp1Source(WeightSource):
         self._buffer_dtypes = _buffer_dtypes(self._module)
 
     def describe(self) -> list[Described]:
+        check_no_adapters(self._module)
         found = []
         for unit, tensors in enumerate(self.whole()):
             kept = [tensor for _, tensor in tensors]  # ids are unique among living tensors only

@@ -157,6 +157,7 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
+_PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 def is_wrapper(module: nn.Module) -> bool:
@@ -170,6 +171,23 @@ def is_fsdp1(module: nn.Module) -> bool:
     return any(map(is_wrapper, module.modules()))
 
 
+def check_no_adapters(module: nn.Module) -> None:
+    """ValueError for a PeftModel and for layers of peft's tuners, whose tensors have peft's names; imports
+    nothing."""
+    kinds = (("peft.peft_model", "PeftModel"), ("peft.tuners.tuners_utils", "BaseTunerLayer"))
+    known = tuple(getattr(sys.modules[home], name) for home, name in kinds if home in sys.modules)
+    if any(isinstance(part, known) for part in module.modules()):
+        raise adapters_refused("engine.module")
+
+
+def adapters_refused(where: str) -> ValueError:
+    """The error for a model with adapters at `where`."""
+    return ValueError(
+        f"{where}: weights of a model with adapters are not sent; save the adapter, or merge it (fastsft "
+        "merge), and load that"
+    )
+
+
 @functools.cache
 def clean_name(name: str) -> str:
     """A name without what wrappers put into it."""
@@ -177,9 +195,9 @@ def clean_name(name: str) -> str:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module inside DDP, FSDP1, torch.compile and activation checkpointing."""
+    """The module inside DDP, DataParallel, FSDP1, torch.compile and activation checkpointing."""
     while True:
-        inner = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else None
+        inner = module.module if isinstance(module, _PARALLEL) else None
         for name in _WRAPPERS:
             inner = module._modules.get(name, inner)
         if inner is None:
@@ -242,6 +260,7 @@ class TensorSource(WeightSource):
         """(names and tensors, identities of the parameters among them)."""
         if self._held is not None:
             return self._held
+        check_no_adapters(self._module)
         # keep_vars: parameters themselves, so that one that two names share is seen to be one.
         state = self._module.state_dict(keep_vars=True)
         for name, value in state.items():
@@ -262,6 +281,7 @@ class NamedTensorSource(BroadcastSource):
         self.config = getattr(self._module, "config", None)
 
     def describe(self) -> list[Described]:
+        check_no_adapters(self._module)
         buffers = {clean_name(name) for name, _ in self._module.named_buffers()}
         return [
             Described(name, tuple(tensor.shape), tensor.dtype, name in buffers, number)
