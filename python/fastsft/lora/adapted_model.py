@@ -56,11 +56,14 @@ class AdaptedModel(CausalLM):
 
     @classmethod
     def from_adapter(
-        cls, model: CausalLM, adapter: AdapterDirectory, *, four_bits: bool = False
+        cls, model: CausalLM, adapter: AdapterDirectory, settings: LoraSettings, *, four_bits: bool = False
     ) -> AdaptedModel:
-        """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit."""
+        """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit.
+
+        settings: the adapter's, naming `model` as their base.
+        """
         values = {name: adapter.read(name) for name in adapter.shapes}
-        made = cls(model, adapter.settings, values, four_bits=four_bits)
+        made = cls(model, settings, values, four_bits=four_bits)
         adapter.check(made.targets)
         return made
 

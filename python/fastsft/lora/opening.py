@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import AdapterDirectory
@@ -10,6 +12,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets, resolve
 from fastsft.model import choice
 from fastsft.model.causal_lm import CausalLM
+from fastsft.runtime.messages import tell
 
 
 def open_model(
@@ -44,8 +47,25 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)
         check_same_settings(lora, adapter.settings)
-        return kind.from_adapter(model, adapter, four_bits=lora.q_lora)
+        settings = over_base(adapter.settings, name, f"the adapter {adapter.directory} was trained on")
+        return kind.from_adapter(model, adapter, settings, four_bits=lora.q_lora)
     return kind(model, requested_settings(lora, name), seed=seed, four_bits=lora.q_lora)
+
+
+def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
+    """`settings` that name the base model `name`; a line where they named another one.
+
+    about: what the line begins with, up to the name of that one.
+    """
+    if settings.base_model is not None and not _is_same_model(settings.base_model, name):
+        tell(f"{about} {settings.base_model}, and goes on over {name}")
+    return settings.of_base(name)
+
+
+def _is_same_model(one: str, other: str) -> bool:
+    """True for one name, and for two of the same directory."""
+    first, second = Path(one).expanduser(), Path(other).expanduser()
+    return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
 
 def find_targets(model: CausalLM, settings: LoraSettings) -> Targets:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.given_model import GivenPeftModel
-from fastsft.lora.opening import adapted_kind
+from fastsft.lora.opening import adapted_kind, over_base
 from fastsft.lora.peft_modules import is_peft_model
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.causal_lm import CausalLM
@@ -52,7 +52,7 @@ def as_trained_model(
 
         _check_engine_of_objects(engine)
         return GivenPeftModel(get_peft_model(model, peft_config))
-    return _with_adapters(as_model(model, engine), settings, seed)
+    return _with_adapters(as_model(model, engine), settings, seed, model)
 
 
 def _is_of_transformers(model: object) -> TypeGuard[PreTrainedModel]:
@@ -87,15 +87,16 @@ def _of_config_alone(config: PeftConfig, peft_config: object, seed: int, engine:
             "Trainer(model=LoraConfig): expected the base model in its base_model_name_or_path, got "
             f"{got}; give Trainer(model=<directory or model>, peft_config=LoraConfig(...))"
         )
-    return _with_adapters(as_model(settings.base_model, engine), settings, seed)
+    return _with_adapters(as_model(settings.base_model, engine), settings, seed, settings.base_model)
 
 
-def _with_adapters(model: object, settings: LoraSettings, seed: int) -> AdaptedModel:
+def _with_adapters(model: object, settings: LoraSettings, seed: int, given: object) -> AdaptedModel:
+    """given: what the script named `model` by."""
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "
             f"fastsft.CausalLM or a model of transformers, got {type(model).__name__}"
         )
-    if settings.base_model is None:
-        settings = settings.of_base(str(model.source_directory))
+    name = given if isinstance(given, str) else str(model.source_directory)
+    settings = over_base(settings, name, "Trainer(peft_config=): the adapter of a LoraConfig for")
     return adapted_kind(model)(model, settings, seed=seed)
