@@ -262,6 +262,36 @@ def test_two_trainers_do_not_save_into_one_directory_at_once(tmp_path: Path) -> 
     assert _C.read_manifest(str(tmp_path)).step == 2
 
 
+NEW_DTYPES = ("float8_e4m3fn", "float8_e5m2", "uint16", "uint32")
+
+
+def with_new_dtypes() -> Any:
+    """A parameter and a buffer of each type that torch writes in another way than the older ones."""
+    module = torch.nn.Module()
+    for name in NEW_DTYPES:
+        values = torch.arange(10).reshape(5, 2).to(getattr(torch, name))
+        module.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
+        module.register_buffer(f"{name}_buffer", values[1:4].clone())
+    return module
+
+
+def save_new_dtypes(_: Any, folder: str) -> None:
+    coordinator = CheckpointCoordinator()
+    fsdp_save_state_dict(make_engine(with_new_dtypes(), "plain"), folder, 1, coordinator, save_world.LOGGER)
+    coordinator.wait_all()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tensors_of_float8_and_unsigned_types_are_read(tmp_path: Path, ranks: int) -> None:
+    run_ranks(ranks, save_new_dtypes, str(tmp_path / "actor"))
+    expected = with_new_dtypes().state_dict()
+    found = read_state_dict(tmp_path / "actor")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape
+        assert torch.equal(found[name].double(), tensor.double()), name
+
+
 def test_state_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     class Extra(torch.nn.Linear):
         def get_extra_state(self) -> dict[str, int]:

@@ -115,12 +115,18 @@ _STAND_INS = {
 }  # fmt: skip
 
 
+# What the storages of v3's tensors are of; no class, so that a file cannot make one of any size.
+_BYTES = types.SimpleNamespace(dtype=torch.uint8)
+
+
 def _calls() -> dict[tuple[str, str], object]:
 
     return {
         ("torch._tensor", "_rebuild_from_type_v2"): _part,
         ("torch._utils", "_rebuild_wrapper_subclass"): Inert,
         ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
+        ("torch._utils", "_rebuild_tensor_v3"): torch._utils._rebuild_tensor_v3,  # of float8, uint16, ...
+        ("torch.storage", "UntypedStorage"): _BYTES,
         ("torch.serialization", "_get_layout"): Inert,
         ("torch", "device"): Inert,
         ("torch", "Size"): torch.Size,
