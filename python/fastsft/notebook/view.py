@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from html import escape
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from fastsft.notebook.run_progress import Course
 from fastsft.reporting.loss_panels import drawing
 from fastsft.reporting.status import status_text
+from fastsft.runtime.place import is_notebook
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle
@@ -90,10 +90,3 @@ def course_text(course: Course) -> str:
 def view_for(plot: bool) -> View:
     """A notebook's own view when the process is a kernel and `plot` is wanted, else text."""
     return NotebookView() if plot and is_notebook() else TextView()
-
-
-def is_notebook() -> bool:
-    """True if output goes to cells; IPython is not imported to find out."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and getattr(shell, "kernel", None) is not None

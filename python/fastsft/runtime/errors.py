@@ -9,6 +9,20 @@ class RunStoppedError(RuntimeError):
     exit_status = 1
 
 
+class Interrupted(SystemExit, KeyboardInterrupt):  # noqa: N818  no error
+    """After Ctrl-C in a script, when the run has saved: `except KeyboardInterrupt` has it.
+
+    Where nothing does, the process ends with status 130 and no traceback.
+    """
+
+    def __init__(self, line: str) -> None:
+        super().__init__(130)
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.line
+
+
 class NotFiniteError(RunStoppedError):
     """Loss or gradient of `step` is NaN or infinite, or the loss is a spike; the step changed no weight."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -68,3 +69,10 @@ def _bounded(chosen: int, place: Launch) -> int:
 
 
 _warned: set[int] = set()
+
+
+def is_notebook() -> bool:
+    """True if output goes to cells; IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None

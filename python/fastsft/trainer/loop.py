@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
 from fastsft.planning.run_plan import EpochGroups
-from fastsft.runtime.errors import NotFiniteError
+from fastsft.runtime.errors import Interrupted, NotFiniteError
 from fastsft.runtime.messages import tell
+from fastsft.runtime.place import is_notebook
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
@@ -61,7 +63,8 @@ class TrainingLoop:
     def run(self) -> None:
         """To the last step, or until a callback stops the run.
 
-        SystemExit after a signal; NotFiniteError and others of runtime/errors.py.
+        SystemExit after a signal; KeyboardInterrupt after Ctrl-C in a script, with the weights in the model
+        that was given; NotFiniteError and others of runtime/errors.py.
         """
         self.find_packed = finds_packed(self.trainer.model, self.args, training=True)
         self.notices.find_packed = self.find_packed
@@ -266,15 +269,18 @@ class TrainingLoop:
         if not number:
             return
         self.take_results(all=True)
+        line = "no step is done: there is nothing to save"
         if self.state.global_step:
             self._note_stop(number)
             path = self.trainer.save_checkpoint()
             with deadline(self.args, "save"):
                 self.trainer.saver.wait()
             done = self.trainer.saver.has(path)
-            tell(f"saved {path}; the same command resumes from it" if done else f"{path} was not saved")
-        else:
-            tell("no step is done: there is nothing to save")
+            line = f"saved {path}; the same command resumes from it" if done else f"{path} was not saved"
+        tell(line)
+        if number == signal.SIGINT and not self.guard.is_watched:
+            self.trainer.model.give_back()  # a script may go on with it
+            raise KeyboardInterrupt(line) if is_notebook() else Interrupted(line)
         if number != self.guard.only_save:
             raise SystemExit(EXIT_BASE + number)
 

@@ -33,7 +33,7 @@ from fastsft.trainer.agreed_inputs import agree_on_model, agree_on_plan, meet_fo
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.best_model import BestModel
 from fastsft.trainer.callback_handler import CallbackHandler, DefaultFlow, set_intervals
-from fastsft.trainer.callback_notices import tell_callbacks
+from fastsft.trainer.callback_notices import is_own, tell_callbacks
 from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
@@ -184,7 +184,7 @@ class Trainer(
         ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
         engine was made for (trainer/trainer_plan.py); others are planned again. RunStoppedError for bad
         numbers and wrong bits (runtime/errors.py). A signal saves a checkpoint and leaves with status 128 +
-        its number.
+        its number; Ctrl-C in a script is a KeyboardInterrupt, and the model that was given has the weights.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
@@ -314,7 +314,8 @@ class Trainer(
     def save_checkpoint(self) -> Path:
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
-        It is written during training, until `saver.wait()` returns (checkpoint/saver.py).
+        It is written during training, until `saver.wait()` returns (checkpoint/saver.py); before `on_save`
+        where a script's callback hears of it.
         """
         self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
@@ -326,6 +327,8 @@ class Trainer(
         self.state.stateful_callbacks = self.callbacks.states()
         with deadline(self.args, "save"), self.progress.phase("saving", path.name):
             self.saver.save(path)
+            if any(is_own(each, "on_save") for each in self.callbacks.callbacks):
+                self.saver.wait()  # it may read the checkpoint, or put files of its own there
             self.fire("on_save")
         return path
 

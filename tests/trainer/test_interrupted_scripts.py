@@ -1,0 +1,115 @@
+"""Ctrl-C in a script's train(), and files that a script's callback puts next to a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from fastsft.runtime import place
+from trainer_pairs import Plain, ours, theirs
+
+
+class Hit(transformers.TrainerCallback):
+    """The user's Ctrl-C after step 2."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class Notes(transformers.TrainerCallback):
+    """Writes into each checkpoint, as scripts do that save adapters or notes there."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        (folder / "note.json").write_text(json.dumps({"step": state.global_step}))
+        (folder / "adapter").mkdir()
+        (folder / "adapter" / "part.bin").write_bytes(b"x")
+
+
+def weights(module: Any) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def interrupted(tmp_path: Path) -> Any:
+    trainer = ours(tmp_path, Plain(16), max_steps=6, save_strategy="no")
+    trainer.add_callback(Hit())
+    return trainer
+
+
+def test_a_script_catches_the_interrupt_and_has_the_weights(tmp_path: Path) -> None:
+    trainer = interrupted(tmp_path)
+    module, before = trainer.model.module, weights(trainer.model.module)
+    with pytest.raises(KeyboardInterrupt, match=r"checkpoint-2; the same command resumes"):
+        trainer.train()
+    saved, now = load_file(tmp_path / "checkpoint-2" / "model.safetensors"), weights(module)
+    assert saved
+    assert all(torch.equal(now[name], value) for name, value in saved.items())
+    assert any(not torch.equal(now[name], before[name]) for name in saved)
+    trainer.save_model(str(tmp_path / "kept"))
+    kept = load_file(tmp_path / "kept" / "model.safetensors")
+    assert all(torch.equal(kept[name], value) for name, value in saved.items())
+
+
+def test_the_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    whole = ours(tmp_path / "whole", Plain(16), max_steps=6, save_strategy="no")
+    whole.train()
+    trainer = interrupted(tmp_path / "parts")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    trainer.remove_callback(Hit)
+    trainer.train(resume_from_checkpoint=True)
+    expected, found = weights(whole.model.module), weights(trainer.model.module)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_an_interrupt_that_nobody_catches_ends_quietly(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        interrupted(tmp_path).train()
+    assert left.value.code == 130
+
+
+def test_a_cell_shows_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython shows SystemExit with advice on leaving the kernel."""
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(place.sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with pytest.raises(KeyboardInterrupt) as left:
+        interrupted(tmp_path).train()
+    assert not isinstance(left.value, SystemExit)
+
+
+@pytest.mark.parametrize("side", [ours, theirs])
+def test_files_of_a_callback_stay_in_their_checkpoint(tmp_path: Path, side: Any) -> None:
+    trainer = side(tmp_path, Plain(16), max_steps=6, save_strategy="steps", save_steps=2)
+    trainer.add_callback(Notes())
+    trainer.train()
+    for step in (2, 4, 6):
+        folder = tmp_path / f"checkpoint-{step}"
+        assert json.loads((folder / "note.json").read_text()) == {"step": step}
+        assert (folder / "adapter" / "part.bin").is_file()
+        assert (folder / "model.safetensors").is_file()
+    assert not list(tmp_path.glob("previous-*"))
+
+
+def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = ours(tmp_path, Plain(16), max_steps=4, save_strategy="steps", save_steps=2)
+    waits: list[int] = []
+    fire = trainer.fire
+
+    def noted(event: str, **how: Any) -> None:
+        if event == "on_save":
+            waits.append(trainer.saver.in_flight)
+        fire(event, **how)
+
+    monkeypatch.setattr(trainer, "fire", noted)
+    trainer.train()
+    assert waits == [True, True]
