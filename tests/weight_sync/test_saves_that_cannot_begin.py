@@ -107,6 +107,13 @@ def test_an_interrupted_wait_leaves_the_earlier_save_its_copy(
         assert (read_state_dict(tmp_path / str(step), checksums=True)["head.weight"] == step).all()
 
 
+@pytest.mark.parametrize("coordinator", [None, LOGGER])
+def test_what_is_no_coordinator_is_refused(engine: Any, tmp_path: Path, coordinator: Any) -> None:
+    with pytest.raises(ValueError, match="coordinator: expected a CheckpointCoordinator, or another object"):
+        fsdp_save_state_dict(engine, str(tmp_path / "x"), 1, coordinator, LOGGER)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_path_is_not_the_working_directory(engine: Any) -> None:
     with pytest.raises(ValueError, match="local_path: expected a directory, or None"):
         fsdp_save_state_dict(engine, "", 1, CheckpointCoordinator(), LOGGER)

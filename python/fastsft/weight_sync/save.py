@@ -183,6 +183,7 @@ def fsdp_save_state_dict(
         with TransferAgreement(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
             step = whole_number("global_step", global_step)
             writer, dtype = save_format(format), parameter_dtype(save_dtype)
+            _check_coordinator(coordinator, rank)
             directory = _made(local_path)
             with exclusive(engine, deadline_s) as state:
                 queue = _queue(state, coordinator, replace_pending)
@@ -208,6 +209,15 @@ def fsdp_save_state_dict(
     if before is not None:
         raise_once(before)
     return SaveTicket(directory, step, run.done)
+
+
+def _check_coordinator(coordinator: object, rank: int) -> None:
+    """ValueError where rank 0 has nobody who runs its saves; the other ranks may have none."""
+    if rank == 0 and not hasattr(coordinator, "save_async"):
+        raise ValueError(
+            "fsdp_save_state_dict: coordinator: expected a CheckpointCoordinator, or another object with "
+            f"save_async, got {type(coordinator).__name__}; make CheckpointCoordinator() once for all saves"
+        )
 
 
 def _made(local_path: str) -> Path:
