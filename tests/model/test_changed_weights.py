@@ -11,6 +11,7 @@ import transformers
 
 from altered_runs import load, our_losses, ours, their_losses
 from fastsft.callbacks import TrainerCallback
+from fastsft.model.causal_lm import CausalLM
 
 
 def halved(model: Any) -> None:
@@ -67,9 +68,47 @@ def test_callbacks_of_gradients_are_told(tmp_path: Path, capsys: pytest.CaptureF
     assert "to ask for one there is refused" in told
 
 
-def test_the_model_says_that_it_cannot_be_called(tmp_path: Path) -> None:
+class Calling(transformers.TrainerCallback):
+    """Of a script: looks at a loss of its own after each step, once with gradients."""
+
+    def __init__(self, *, gradients: bool = False) -> None:
+        self.losses: list[float] = []
+        self.expected: list[float] = []
+        self.gradients = gradients
+
+    def on_step_end(self, *_: Any, model: Any, **__: Any) -> None:
+        ids = torch.arange(8).reshape(1, 8)
+        with torch.set_grad_enabled(self.gradients):
+            self.losses.append(model(input_ids=ids, labels=ids).loss.item())
+            self.expected.append(model.module(input_ids=ids, labels=ids).loss.item())
+
+
+def test_the_model_can_be_called(tmp_path: Path) -> None:
+    trainer, calling = ours(load(tmp_path), tmp_path), Calling()
+    ids = torch.arange(8).reshape(1, 8)
+    before = trainer.model(input_ids=ids, labels=ids).loss.item()
+    trainer.add_callback(calling)
+    trainer.train()
+    assert len(calling.losses) > 1
+    assert calling.losses == calling.expected
+    assert before != calling.losses[0] != calling.losses[-1]
+    after = trainer.model(input_ids=ids, labels=ids).loss
+    assert after.item() == calling.losses[-1]
+    assert after.requires_grad
+
+
+def test_a_call_with_gradients_while_training_is_refused(tmp_path: Path) -> None:
+    trainer = ours(load(tmp_path), tmp_path)
+    trainer.add_callback(Calling(gradients=True))
+    with pytest.raises(TypeError, match=r"call it within torch\.no_grad\(\)"):
+        trainer.train()
+
+
+def test_a_model_of_a_directory_cannot_be_called(tmp_path: Path) -> None:
+    load(tmp_path).save_pretrained(tmp_path / "files")
+    model = CausalLM.from_pretrained(str(tmp_path / "files"))
     with pytest.raises(TypeError, match=r"cannot be called: trainer\.evaluate\(\)"):
-        ours(load(tmp_path), tmp_path).model(input_ids=torch.ones(1, 4))
+        model(input_ids=torch.ones(1, 4))
 
 
 def test_a_model_without_loss_arguments_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
@@ -110,12 +110,26 @@ class CausalLM(ObjectHooks, AdapterHooks):
         """Set `training`."""
         self._training = training
 
-    def __call__(self, *_: object, **__: object) -> NoReturn:
-        """TypeError: nothing but the engine computes with this model."""
-        raise TypeError(
-            "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; a "
-            "model of transformers that was given to the Trainer has the trained weights after train()"
-        )
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The forward pass of the model of transformers that was given, with the newest weights.
+
+        TypeError for a model of a directory, which nothing but the engine computes with, and with gradients
+        while `train` runs, which would reach nobody.
+        """
+        import torch
+
+        module = vars(self).get("module")
+        if module is None:
+            raise TypeError(
+                "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; "
+                "or give the Trainer a model of transformers, which can be called"
+            )
+        if self.engine_leads and torch.is_grad_enabled():
+            raise TypeError(
+                "the model cannot be called with gradients while train() runs: the engine's step does not "
+                "see them; call it within torch.no_grad()"
+            )
+        return module(*args, **named)
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""
