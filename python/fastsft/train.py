@@ -63,8 +63,10 @@ from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
+from fastsft.trackers.registry import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
-from fastsft.trainer.preflight import leave_out_evaluation, warn_of_no_evaluation
+from fastsft.trainer.preflight import check_best_of_run, leave_out_evaluation, warn_of_no_evaluation
+from fastsft.trainer.schedule import check_schedule
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
@@ -131,6 +133,9 @@ def train_with(
     files = None if is_rebound("make_supervised_data_module") else settings
     if files is not None:
         files.check_files()
+        check_best_of_run(Trainer, args, files.eval_data_path is not None)
+    check_schedule(args)
+    check_trackers(args.report_to, args)
     use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
         meet_and_agree(args, model_args, data_args, files, lora_args)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.trainer.schedule import PlateauSchedule, metric_key, schedule_of
+from fastsft.trainer.schedule import PlateauSchedule, check_schedule, metric_key, schedule_of
 
 OPTIONS = [
     {"mode": mode, "threshold_mode": kind, "patience": patience, "cooldown": cooldown, **rest}
@@ -60,3 +60,43 @@ def test_needs_evaluation_and_names_its_metric():
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
         PlateauSchedule(1.0, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("cosine_with_min_lr", None, "exactly one of min_lr and min_lr_rate; give --lr_scheduler_kwargs"),
+        ("warmup_stable_decay", None, "needs num_decay_steps; give"),
+        ("polynomial", {"lr_end": 1}, "lr_end below the learning rate 5e-05, got 1$"),
+        ("polynomial", {"power": [1]}, r"power: expected a number or a word, got \[1\]"),
+        ("linear", {"foo": 1}, 'has no option "foo"'),
+        ("reduce_lr_on_plateau", {"foo": 1}, 'has no option "foo"; it takes mode, factor'),
+        ("reduce_lr_on_plateau", {"factor": "low"}, "expected a number for factor, got 'low'"),
+    ],
+)
+def test_options_are_refused_before_the_length_is_known(kind, options, message):
+    args = TrainingArguments(
+        "out", use_cpu=True, lr_scheduler_type=kind, lr_scheduler_kwargs=options, eval_strategy="epoch"
+    )
+    with pytest.raises(
+        ValueError, match=f"^--lr_scheduler_kwargs of --lr_scheduler_type {kind}: .*{message}"
+    ):
+        check_schedule(args)
+    with pytest.raises(ValueError, match=r"lr_scheduler_kwargs|needs num_decay_steps"):
+        schedule_of(args, 10)
+
+
+def test_options_that_a_schedule_takes():
+    for kind, options in [
+        ("polynomial", None), ("warmup_stable_decay", {"num_decay_steps": 5}),
+        ("cosine_with_min_lr", {"min_lr": 0, "min_lr_rate": None}), ("reduce_lr_on_plateau", {"mode": "max"}),
+    ]:  # fmt: skip
+        check_schedule(
+            TrainingArguments(
+                "out",
+                use_cpu=True,
+                lr_scheduler_type=kind,
+                lr_scheduler_kwargs=options,
+                eval_strategy="epoch",
+            )
+        )

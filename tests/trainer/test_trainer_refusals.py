@@ -7,7 +7,9 @@ from fake_run import Model, fake_trainer
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
+from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer
+from fastsft.trainer.preflight import check_best_of_run
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 
@@ -53,3 +55,32 @@ def test_a_vocabulary_that_does_not_hold_the_data_is_refused_at_the_start():
     TokenRows(rows, 8).check_ids(6)
     with pytest.raises(ValueError, match="token id 5, the model knows 5"):
         TokenRows(rows, 8).check_ids(5)
+
+
+class _WithMetrics(Trainer):
+    pass
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"metric_for_best_model": "accuracy", "eval_strategy": "epoch"}, {"save_strategy": "best"}],
+)
+def test_only_the_own_trainer_has_no_other_metrics_and_evaluations(options, monkeypatch):
+    args = TrainingArguments("out", use_cpu=True, **options)
+    flag = f"--{next(iter(options))}"
+    with pytest.raises(ValueError, match=f"^{flag}"):
+        check_best_of_run(Trainer, args, True)
+    check_best_of_run(_WithMetrics, args, True)
+    monkeypatch.setattr(Trainer, "evaluate", lambda self: {"eval_accuracy": 1.0})
+    check_best_of_run(Trainer, args, True)
+
+
+def test_the_best_without_a_metric_is_that_of_the_loss():
+    args = TrainingArguments("out", use_cpu=True, save_strategy="best", eval_strategy="epoch")
+    assert (args.metric_for_best_model, args.greater_is_better) == ("loss", False)
+
+
+def test_a_script_is_told_that_nothing_asks_for_the_best(tmp_path):
+    with collected() as notices:
+        fake_trainer(tmp_path, save_strategy="best")
+    assert any("--save_strategy best with --eval_strategy no" in text for text in notices.warned)

@@ -62,8 +62,19 @@ class DataArguments:
     )
     data_cache: str | None = used(None, "where labelled data is kept, or none; default ~/.cache/fastsft")
 
+    def check_flags(self) -> None:
+        """ValueError for values that there are not, and for two that contradict each other."""
+        check_data_format(self.data_format)
+        if self.max_record_bytes < 1:
+            raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
+        if self.lazy_preprocess and self.overlong == "split":
+            raise ValueError(
+                "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them "
+                "out"
+            )
+
     def check_files(self) -> None:
-        """ValueError when a file that is named does not exist, or none is named to train on."""
+        """`check_flags`; ValueError for a file that does not exist, and where none is named to train on."""
         for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
             if not isinstance(path, str | os.PathLike | None):
                 raise ValueError(
@@ -76,6 +87,4 @@ class DataArguments:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
-        check_data_format(self.data_format)
-        if self.max_record_bytes < 1:
-            raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
+        self.check_flags()

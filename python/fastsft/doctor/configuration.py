@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -13,17 +13,32 @@ from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, Trai
 from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.parsing.parser_options import unknown_words
+from fastsft.arguments.rules.evaluation import check_best_of_command
 from fastsft.arguments.support import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM
+from fastsft.trackers.registry import check_trackers
 from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
+from fastsft.trainer.schedule import check_schedule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
 CLASSES: tuple[type, ...] = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
+
+
+def _check_training(args: TrainingArguments) -> None:
+    check_schedule(args)
+    check_trackers(args.report_to, args)
+
+
+# What the run looks at before it reads data, beyond what the classes refuse when they are made.
+_EARLY: dict[type, Callable[[Any], None]] = {
+    DataArguments: DataArguments.check_flags,
+    TrainingArguments: _check_training,
+}
 _MOST_REFUSALS = 20
 
 
@@ -69,7 +84,9 @@ def _settled(kind: type[T], values: dict[str, Any], refusals: list[str]) -> T | 
     own = {name: values[name] for name in fields}
     for _ in range(_MOST_REFUSALS):
         try:
-            return kind(**own)
+            made = kind(**own)
+            _EARLY.get(kind, lambda made: None)(made)
+            return made
         except ValueError as error:
             refusals.append(str(error))
             named = [name for name in re.findall(r"--(\w+)", str(error)) if name in fields]
@@ -85,6 +102,7 @@ def _check_evaluation(run: Run, refusals: list[str]) -> None:
     if path is None:
         leave_out_evaluation(run.settled_args)
     try:
+        check_best_of_command(run.settled_args, path is not None)
         check_before_training(CausalLM, run.settled_args, path)
     except ValueError as error:
         refusals.append(str(error))

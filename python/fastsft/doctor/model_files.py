@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from fastsft.arguments import LoraArguments
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.lora.merged_save import check_merged_place
 from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
@@ -33,7 +35,7 @@ def check_model(run: Run) -> str:
     run.shapes = model.parameter_shapes()
     run.model = model
     if run.lora_args is not None:
-        run.model = with_adapters(model, name, run.lora_args)
+        _add_adapters(run, model, name, run.lora_args)
     _settle_positions(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
     words = getattr(model, "engine_words", "")
@@ -43,6 +45,18 @@ def check_model(run: Run) -> str:
             *([f"engine {words}"] if words else []),
         ]
     )
+
+
+def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> None:
+    """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
+    from fastsft.checkpoint.finished_run import RECORD_NAME
+
+    try:
+        run.model = with_adapters(model, name, lora)
+        if not (run.output_dir / RECORD_NAME).exists():  # of a finished run the merged model is there
+            check_merged_place(run.output_dir, lora, run.model)
+    except ValueError as error:
+        raise ProblemError(str(error), "change the flags of LoRA") from None
 
 
 def _settle_positions(model: CausalLM, longest: int) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 
 from fastsft.runtime.messages import warn_once
-from fastsft.trackers.tracker import Tracker
+from fastsft.runtime.place import launch
+from fastsft.trackers.tracker import TrackedArguments, Tracker
 
 
 @cache
@@ -64,6 +65,12 @@ def _name_missing() -> None:
 def missing_trackers() -> list[str]:
     """Names of trackers whose library is not installed."""
     return [name for name, kind in trackers().items() if not is_installed(kind)]
+
+
+def check_trackers(report_to: str | Iterable[str] | None, args: TrackedArguments) -> None:
+    """ValueError where a tracker of `--report_to` could not write; on global rank 0, which does."""
+    for name in resolve_trackers(report_to) if launch().rank == 0 else []:
+        trackers()[name].check(args)
 
 
 def make_trackers(report_to: str | Iterable[str] | None) -> list[Tracker]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import Protocol
 
 from fastsft.callbacks.state import TrainerState
@@ -22,11 +25,33 @@ class TensorBoardTracker(Tracker):
 
     name = library = "tensorboard"
 
+    @classmethod
+    def check(cls, args: TrackedArguments) -> None:
+        """ValueError where --logging_dir cannot be made or takes no files; nothing is left there."""
+        place = Path(args.logging_dir or ".")
+        if (
+            "://" in str(args.logging_dir)
+            or Path(args.output_dir or ".").absolute() in place.absolute().parents
+        ):
+            return  # of a library that writes elsewhere; and --output_dir is looked at as such
+        there = place.absolute()
+        while not os.path.lexists(there):
+            there = there.parent
+        try:
+            with tempfile.TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            raise _refusal(place, there, error) from None
+
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Open the event file."""
+        """Open the event file. ValueError where --logging_dir takes none."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir)
+        place = Path(args.logging_dir or ".")
+        try:
+            self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir)
+        except OSError as error:
+            raise _refusal(place, place, error) from error
         self._writer.add_text("args", args.to_json_string())
         config = getattr(model, "config", None)
         if config is not None:
@@ -44,3 +69,11 @@ class TensorBoardTracker(Tracker):
     def close(self) -> None:
         """Close the event file."""
         self._writer.close()
+
+
+def _refusal(place: Path, there: Path, error: OSError) -> ValueError:
+    where = "" if there == place else f" in {there}"
+    return ValueError(
+        f"--logging_dir {place}: expected a directory to write into, got{where}: {error.strerror or error}; "
+        "choose another --logging_dir, or leave it out"
+    )

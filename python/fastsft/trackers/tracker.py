@@ -17,6 +17,8 @@ class TrackedArguments(Protocol):
     """TrainingArguments, as they are told to trackers."""
 
     @property
+    def output_dir(self) -> str | None: ...
+    @property
     def logging_dir(self) -> str | None: ...
     def to_dict(self) -> dict[str, Any]: ...
     def to_json_string(self) -> str: ...
@@ -40,6 +42,11 @@ class Tracker(TrainerCallback):
 
     def __init__(self) -> None:
         self._is_open = self._is_off = False
+
+    @classmethod
+    def check(cls, args: TrackedArguments) -> None:
+        """Before data are read: ValueError where `open` could not write."""
+        return
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin a run at the tracker."""

@@ -8,6 +8,7 @@ from types import FunctionType
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.evaluation import OF_METRICS
+from fastsft.arguments.rules.evaluation import check_best_of_command
 from fastsft.arguments.support import default_of
 from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import warn_once
@@ -38,6 +39,8 @@ _OF_FILES = (
     "_add_sm_patterns_to_gitignore",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
+# Through which a script can bring metrics or evaluations into `train()`.
+_OF_EVALUATION = ("__init__", "train", "evaluate", "log", "add_callback")
 _STEP = "the step is the engine's"
 # Attributes of transformers' Trainer that its own step reads.
 _READ_BY_THE_STEP = (
@@ -58,7 +61,10 @@ _SET_BY_SCRIPTS = frozenset(
 
 
 def check_before_training(model: object, args: TrainingArguments, eval_dataset: object) -> None:
-    """ValueError for a model that is not fastsft's, and for evaluation without data."""
+    """ValueError for a model that is not fastsft's, and for evaluation without data.
+
+    That --save_strategy best would save nothing is told: a callback may still ask for evaluations.
+    """
     if not hasattr(model, "build"):
         raise ValueError(
             f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "
@@ -69,6 +75,18 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
         raise ValueError(
             f"--{wanted} needs data to evaluate on: give --eval_data_path (eval_dataset of Trainer)"
         )
+    if args.save_strategy == "best" and args.eval_strategy == "no":
+        warn_once(
+            "--save_strategy best with --eval_strategy no: no checkpoint is saved unless a callback asks for "
+            "an evaluation (control.should_evaluate)"
+        )
+
+
+def check_best_of_run(trainer_class: type, args: TrainingArguments, has_data: bool) -> None:
+    """`check_best_of_command`, unless `trainer_class` is not fastsft's own or a script has changed it."""
+    own = trainer_class.__module__.startswith("fastsft.")
+    if own and not any(_is_foreign(trainer_class, name) for name in _OF_EVALUATION):
+        check_best_of_command(args, has_data)
 
 
 def warn_of_no_evaluation(args: TrainingArguments) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -23,25 +24,49 @@ def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[
 
     history: log history of the run so far, whose evaluations a plateau depends on.
     """
-    from fastsft import _C
-
     warmup = args.get_warmup_steps(max_steps)
     plan = args.deepspeed_plan
     if plan is not None:
         check_lengths(plan, max_steps, warmup)
         if plan.scheduler is not None:
             return DeepSpeedWarmup(plan, args.learning_rate, max_steps, warmup)
-    options = args.lr_scheduler_kwargs if isinstance(args.lr_scheduler_kwargs, dict) else {}
+    schedule = _named_schedule(args, max_steps, warmup)
+    if isinstance(schedule, PlateauSchedule):
+        schedule.replay(history, metric_key(args.metric_for_best_model or "loss"))
+    return schedule
+
+
+def check_schedule(args: TrainingArguments) -> None:
+    """ValueError, which names its flag, for options that `schedule_of` would refuse for every length."""
+    plan = args.deepspeed_plan
+    if plan is not None and plan.scheduler is not None:
+        return
+    try:
+        _named_schedule(args, max_steps=1, warmup=0)
+    except ValueError as error:
+        about = str(error).removeprefix("--").removeprefix("lr_scheduler_kwargs: ")
+        form = "" if args.lr_scheduler_kwargs else "; give --lr_scheduler_kwargs '{\"NAME\": VALUE}'"
+        raise ValueError(
+            f"--lr_scheduler_kwargs of --lr_scheduler_type {args.lr_scheduler_type}: {about}{form}"
+        ) from None
+
+
+def _named_schedule(args: TrainingArguments, max_steps: int, warmup: int) -> Schedule:
+    from fastsft import _C
+
+    given = args.lr_scheduler_kwargs if isinstance(args.lr_scheduler_kwargs, dict) else {}
+    options = {name: value for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if not isinstance(value, int | float | str):
+            raise ValueError(f"--lr_scheduler_kwargs: {name}: expected a number or a word, got {value!r}")
     if args.lr_scheduler_type == "reduce_lr_on_plateau":
-        plateau = PlateauSchedule(args.learning_rate, **options)
-        plateau.replay(history, metric_key(args.metric_for_best_model or "loss"))
-        return plateau
+        return _plateau(args.learning_rate, options)
     return _C.Schedule(
         args.lr_scheduler_type,
         learning_rate=args.learning_rate,
         warmup_steps=warmup,
         total_steps=max_steps,
-        options={name: value for name, value in options.items() if value is not None},
+        options=options,
     )
 
 
@@ -78,6 +103,19 @@ class DeepSpeedWarmup:
         if self._total is None:
             return 1.0
         return max(0.0, (self._total - done) / max(1.0, self._total - self._warmup))
+
+
+def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
+    known = [name for name in inspect.signature(PlateauSchedule).parameters if name != "learning_rate"]
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(
+                f'--lr_scheduler_kwargs: the schedule reduce_lr_on_plateau has no option "{name}"; it takes '
+                f"{', '.join(known)}"
+            )
+        if not name.endswith("mode") and not isinstance(value, int | float):
+            raise ValueError(f"--lr_scheduler_kwargs: expected a number for {name}, got {value!r}")
+    return PlateauSchedule(learning_rate, **options)
 
 
 class PlateauSchedule:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.intervals import settle_cadence
 
+# What `Trainer.evaluate` reports without compute_metrics, after eval_.
+_EVALUATED = ("loss", "runtime", "samples_per_second", "steps_per_second")
+
 
 def settle_evaluation(args: ArgumentFields) -> None:
     """The old name means the new one; steps of evaluation default to those of logging."""
@@ -33,12 +36,35 @@ def settle_evaluation(args: ArgumentFields) -> None:
 def settle_best_model(args: ArgumentFields) -> None:
     """Metric and direction; the best model has been saved (docs/spec/trainer_arguments.md, section 6)."""
     plateau = args.lr_scheduler_type == "reduce_lr_on_plateau"
-    if args.load_best_model_at_end and args.save_strategy != "best":
+    best = args.save_strategy == "best"
+    if args.load_best_model_at_end and not best:
         _check_saved_when_evaluated(args)
-    if (args.load_best_model_at_end or plateau) and args.metric_for_best_model is None:
+    if (args.load_best_model_at_end or plateau or best) and args.metric_for_best_model is None:
         args.metric_for_best_model = "loss"
     if args.greater_is_better is None and args.metric_for_best_model is not None:
         args.greater_is_better = not args.metric_for_best_model.endswith("loss")
+
+
+def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
+    """ValueError for a best model that a run without compute_metrics and callbacks would never find.
+
+    has_data: whether there are data to evaluate on. Not for scripts, whose evaluations may have more metrics
+    and come at any step.
+    """
+    evaluates = has_data and args.eval_strategy != "no"
+    if args.save_strategy == "best" and not evaluates:
+        missing = "without --eval_data_path" if not has_data else "with --eval_strategy no"
+        raise ValueError(
+            f"--save_strategy best {missing} would never save a checkpoint: nothing is evaluated; give "
+            "--eval_data_path FILE and --eval_strategy epoch (or steps), or another --save_strategy"
+        )
+    name, known = args.metric_for_best_model, ", ".join(f"eval_{each}" for each in _EVALUATED)
+    if evaluates and name is not None and name.removeprefix("eval_") not in _EVALUATED:
+        raise ValueError(
+            f"--metric_for_best_model {name}: expected loss, got a metric that this command does not compute "
+            f"(its evaluations have {known}); leave it out, or write a script that gives compute_metrics to "
+            "Trainer"
+        )
 
 
 def _check_saved_when_evaluated(args: ArgumentFields) -> None:
