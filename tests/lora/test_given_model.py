@@ -165,3 +165,20 @@ def test_a_base_model_is_whole_again_after_the_checks(tmp_path: Path) -> None:
     ours(tmp_path, Plain(), module=module)
     assert [name for name, _ in module.named_modules()] == names
     assert all(torch.equal(value, module.state_dict()[name]) for name, value in kept.items())
+
+
+def test_a_checkpoint_goes_on_over_its_own_base_model_alone(tmp_path: Path) -> None:
+    """The module's frozen values count; a whole module and biases that are trained do not."""
+    flags = {"save_strategy": "steps", "save_steps": 2}
+    fields = {"target_modules": ["o_proj"], "modules_to_save": ["norm"]}
+    whole = ours(tmp_path, Plain(), module=wrapped(**fields), **flags)
+    whole.train()
+    last = sorted(tmp_path.glob("checkpoint-*"))[0]
+    again = ours(tmp_path, Plain(), module=wrapped(**fields), **flags)
+    again.train(resume_from_checkpoint=str(last))
+    assert losses(again) == losses(whole)
+    other = wrapped(**fields)
+    with torch.no_grad():
+        other.get_base_model().model.embed_tokens.weight[3] += 0.1
+    with pytest.raises(ValueError, match="was trained over a base model with other weights"):
+        ours(tmp_path, Plain(), module=other, **flags).train(resume_from_checkpoint=str(last))

@@ -98,6 +98,9 @@ class Model:
     def adapter_facts(self) -> None:
         """All of it is trained."""
 
+    def base_weights(self) -> None:
+        """The same."""
+
     def __init__(self, engine):
         self.engine = engine
         self.config = ModelConfig(use_cache=False)

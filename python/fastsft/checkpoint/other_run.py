@@ -20,6 +20,11 @@ def difference(name: str, old: Any, new: Any) -> str:
                 "was trained with other adapters, without, or with another --q_lora; resume with the LoRA "
                 "settings of its begin"
             )
+        case "base_weights":
+            return (
+                "was trained over a base model with other weights, and its adapters fit those alone; resume "
+                "with the model that it was begun with"
+            )
         case "optimizer":
             return (
                 f"holds the state of {old}, the run has {new}; resume with --optim {_OPTIM.get(old, old)}, "

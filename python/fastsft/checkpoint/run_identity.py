@@ -24,11 +24,13 @@ STATE_NAME = "fastsft_state.json"
 _VERSION = 2
 # `tokenizer`, `labelling` and the date before `data_hash`, which changes with them and says less.
 _FATAL = (
-    "adapters", "unit_hashes", "optimizer", "seed", "data_seed", "model_max_length", "tokenizer", "labelling",
-    "num_conversations", DATE, "data_hash", "dataloader_drop_last", "train_sampling_strategy",
+    "adapters", "unit_hashes", "base_weights", "optimizer", "seed", "data_seed", "model_max_length",
+    "tokenizer", "labelling", "num_conversations", DATE, "data_hash", "dataloader_drop_last",
+    "train_sampling_strategy",
 )  # fmt: skip
-# Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own.
-_IF_KNOWN = ("tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
+# Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own; `base_weights`
+# also without adapters, and on all ranks but the first.
+_IF_KNOWN = ("base_weights", "tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
 TRAINED_BY = (  # without them the same data give other weights
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
@@ -52,6 +54,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "position": run_position(trainer, state.global_step),
         "world_size": engine.world_size,
         "adapters": trainer.model.adapter_facts(),
+        "base_weights": trainer.model.base_weights(),
         "optimizer": optimizer_of(args),
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),

@@ -39,6 +39,7 @@ _RUN_STATE: Mapping[str, Shape] = {
     "position": {"epoch": Count, "conversations": Count},
     "world_size": Count,
     "batch": {"per_device": Count, "accumulation": Count, "world_size": Count, "global": Count},
+    "base_weights": Optional(str),
     "micro_batch_tokens": Optional(Count),
     "bad_steps": Optional(
         {

@@ -16,6 +16,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets, resolve
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_sample import sampled_digest
 from fastsft.planning.memory_plan import Setting
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.messages import tell
@@ -50,6 +51,7 @@ class AdaptedModel(CausalLM):
         self.settings = settings
         self.targets = self._find_targets()
         self.four_bits = four_bits
+        self._base_weights: str | None = None
         self._values, self._is_drawn = dict(values or {}), values is None
         if self._is_drawn:
             self._values = initial_values(self.targets, seed, settings.init_lora_weights)
@@ -89,6 +91,8 @@ class AdaptedModel(CausalLM):
     def load_weights(self, engine: _C.Engine) -> None:
         """The base model's weights, then the adapters; collective."""
         super().load_weights(engine)
+        if launch().rank == 0:
+            self._base_weights = sampled_digest(self.source_directory, self.tied_names())
         put_values(engine, self._values)
 
     def load_saved(self, engine: _C.Engine, directory: str) -> None:
@@ -119,6 +123,13 @@ class AdaptedModel(CausalLM):
             "trained": sorted(self.targets.trained),
             **({"base": "nf4"} if self.four_bits else {}),
         }
+
+    def base_weights(self) -> str | None:
+        """Identity of the frozen weights, which no checkpoint holds; None where they are not known.
+
+        That is on all ranks but the first, and before the engine is built.
+        """
+        return self._base_weights
 
     def initial_digest(self) -> str:
         """Of the tensors that training begins with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
@@ -101,6 +102,12 @@ class GivenPeftModel(AdaptedModel):
 
     def _note_weights(self) -> None:
         self._weights = tensor_digests(self._named())
+
+    def base_weights(self) -> str | None:
+        """As AdaptedModel's, of all values; on every rank."""
+        trained = self.targets.shapes()
+        frozen = sorted(digest for name, digest in self._weights.items() if name not in trained)
+        return hashlib.sha256("\n".join(frozen).encode()).hexdigest() if frozen else None
 
     def changed_weights(self) -> list[str]:
         """Parameters that somebody has written to since the engine has them."""

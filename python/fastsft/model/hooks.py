@@ -79,6 +79,10 @@ class AdapterHooks:
         """None: the whole model is trained."""
         return None
 
+    def base_weights(self) -> str | None:
+        """None: a checkpoint has all weights."""
+        return None
+
     def initial_digest(self) -> str:
         """Empty: there are no adapters that begin with values of their own."""
         return ""
