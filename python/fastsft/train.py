@@ -48,7 +48,7 @@ from fastsft.data.supervised import (
     preprocess,
 )
 from fastsft.inspection.data_report import show_data
-from fastsft.lora.merged_save import check_merged_place, save_merged
+from fastsft.lora.merged_save import check_merged_place, merge_finished, save_merged
 from fastsft.lora.opening import open_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
@@ -180,6 +180,7 @@ def train_with(
         if resume in (None, True) and not args.no_resume:
             finished = finished_output(model, args, tokenizer, data_module["train_dataset"])
             if finished is not None:
+                merge_finished(args, lora_args, model)
                 return finished
             check_not_ended(model, args, tokenizer, data_module["train_dataset"])
         starts_over = resume is None and args.no_resume
@@ -200,14 +201,13 @@ def train_with(
                 trainer.save_model()
             else:
                 trainer_save_model_safe(trainer)
-            if lora_args.save_merged:
-                save_merged(trainer)
+            merged = save_merged(trainer) if lora_args.save_merged else None
             save_results(trainer, output)
             trainer.save_state()
             record_end(trainer, output)
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")
-        rank0_print(end_page(trainer))
+        rank0_print(end_page(trainer, merged))
         return output
 
 

@@ -66,8 +66,8 @@ def finished_output(
     step = record["step"]
     _tell_parent(folder, record)
     tell(
-        f"{folder}: this run is finished: step {step} of {step}; nothing is trained or written, and "
-        "--no_resume True trains it again"
+        f"{folder}: this run is finished: step {step} of {step}; nothing is trained, and --no_resume True "
+        "trains it again"
     )
     return TrainOutput(step, record["training_loss"], record["metrics"])
 

@@ -25,18 +25,25 @@ def merge_adapter(
     *,
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
+    replaces: bool = False,
 ) -> Converted:
-    """Write the base model with the adapter merged into it to the new directory `target`.
+    """Write the base model with the adapter merged into it to the directory `target`.
 
     base: a model directory or hub name; by default the one that adapter_config.json names. dtype: float32,
     bfloat16 or float16; None keeps each tensor's. The tokenizer, with the trained chat template, is the
     adapter's where its directory has one, else the base's; configuration and licence are the base's. One
-    tensor of the base is in memory at a time. ValueError for an adapter that does not fit the base, and as
-    convert_model.
+    tensor of the base is in memory at a time. `target` is new; replaces: as of convert_model. ValueError for
+    an adapter that does not fit the base, and as convert_model.
     """
     merged = MergedModel.open(adapter, base)
     return convert_model(
-        merged.source, Path(target), dtype, max_shard_size, merged.merged, merged.tokenizer_directory
+        merged.source,
+        Path(target),
+        dtype,
+        max_shard_size,
+        merged.merged,
+        merged.tokenizer_directory,
+        replaces=replaces,
     )
 
 

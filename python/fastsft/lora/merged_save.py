@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.sizes import parse_size
 from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.adapter_files import WEIGHTS_NAME
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
+from fastsft.model.conversion import is_converted
+from fastsft.model.directory import check_output_directory
 from fastsft.model.family import ties_embeddings
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
@@ -25,15 +29,20 @@ FOLDER = "merged"
 
 
 def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
-    """Before training: ValueError where --save_merged could not write its folder, or not merge."""
+    """Before training: ValueError where --save_merged could not write its folder, or not merge.
+
+    A merged model that fastsft wrote there is replaced at the end, one that the run begins with is not.
+    """
     place = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
         return
     if os.path.lexists(place):
-        raise ValueError(
-            f"--save_merged: {place} is there already, and nothing is overwritten; move it away, or choose "
-            "another --output_dir"
-        )
+        check_output_directory(model.source_directory, place)
+        if not is_converted(place):
+            raise ValueError(
+                f"--save_merged: {place} is there already, and fastsft did not write it; move it away, or "
+                "choose another --output_dir"
+            )
     adapted = [each.module for each in model.targets.adapters] if isinstance(model, AdaptedModel) else []
     if ties_embeddings(model.config) and HEAD in adapted:
         raise ValueError(f"--save_merged: {HEAD} has an adapter and is tied to the embedding: leave it out")
@@ -56,26 +65,55 @@ class Phases(Protocol):
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 
 
-def save_merged(trainer: MergingTrainer) -> None:
-    """Merge the adapter that is saved in `output_dir` into its base model; collective.
+def save_merged(trainer: MergingTrainer) -> Path:
+    """Merge the adapter that is saved in `output_dir` into its base model; collective. The merged model.
 
-    The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size.
-    ValueError as `merge_adapter`.
+    The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size. A merged model
+    that is there is replaced in one step. ValueError as `merge_adapter`.
     """
-    args, model = trainer.args, trainer.model
+    folder = Path(trainer.args.output_dir or ".")
+    with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
+        _merge(trainer.args, trainer.model, lambda: True)
+    return folder / FOLDER
+
+
+def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> None:
+    """For a run that had ended before: the merged model that --save_merged asks for; collective.
+
+    Nothing where it is there, and no older than the adapter. ValueError as `check_merged_place`.
+    """
+    if not lora.save_merged:
+        return
+    check_merged_place(args.output_dir, lora, model)
+    folder = Path(args.output_dir or ".")
+    _merge(args, model, lambda: not _is_current(folder))
+
+
+def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], bool]) -> None:
+    """On the ranks that write, where `is_needed` there, with a line; collective."""
     folder = Path(args.output_dir or ".")
     dtype = None if args.save_dtype == "auto" else args.save_dtype
-    agreement = Agreement(f"merging into {folder / FOLDER}")
-    with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
-        agreement.attempt_if(
-            writes_small_files(args),
-            lambda: merge_adapter(
+
+    def merge() -> None:
+        if is_needed():
+            merge_adapter(
                 folder,
                 folder / FOLDER,
                 model.source_directory,
                 dtype=dtype,
                 max_shard_size=parse_size(args.max_shard_size),
-            ),
-        )
-        agreement.settle(None)
-    tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
+                replaces=True,
+            )
+            tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
+
+    agreement = Agreement(f"merging into {folder / FOLDER}")
+    agreement.attempt_if(writes_small_files(args), merge)
+    agreement.settle(None)
+
+
+def _is_current(folder: Path) -> bool:
+    """True if the merged model in `folder` was written after the adapter there."""
+    place = folder / FOLDER
+    if not is_converted(place):
+        return False
+    return (place / "manifest.json").stat().st_mtime_ns >= (folder / WEIGHTS_NAME).stat().st_mtime_ns

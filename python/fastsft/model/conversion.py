@@ -21,6 +21,7 @@ from fastsft.model.stored_weights import (
     StoredWeights,
     bits_of,
 )
+from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_regular
 from fastsft.tokenizer.kept_files import KeptFiles
@@ -43,6 +44,7 @@ _COPIED = (
     "USE_POLICY.md",
 )
 _ROOM_FOR_SMALL_FILES = 64 << 20
+_STEP, _LAYOUT = 0, ""  # in the manifest: no checkpoint has these
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
@@ -67,6 +69,7 @@ def convert_model(
     tokenizer: Path | None = None,
     *,
     trust_remote_code: bool = False,
+    replaces: bool = False,
 ) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
@@ -74,13 +77,15 @@ def convert_model(
     checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
     max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
     is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. trust_remote_code:
-    a model class of `source` is run. One unit is in memory at a time. `target` appears whole or not at all.
-    ValueError for a source that is not a whole model of a known family, a target that is there, and a value
-    that the dtype cannot hold.
+    a model class of `source` is run. replaces: `target` may be there, if a conversion wrote it
+    (`is_converted`); it stays until the new one takes its place, and what others put into it is kept aside,
+    with a line. Only for who holds its parent. One unit is in memory at a time. `target` appears whole or
+    not at all. ValueError for a source that is not a whole model of a known family, a target that is there,
+    and a value that the dtype cannot hold.
     """
     from fastsft import _C
 
-    if os.path.lexists(target):
+    if os.path.lexists(target) and not (replaces and is_converted(target)):
         raise ValueError(f"{target}: is there already, and nothing is overwritten; choose another name")
     model = _model_of(source, trust_remote_code)
     weights = _whole_weights(source, model)
@@ -91,21 +96,42 @@ def convert_model(
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _ROOM_FOR_SMALL_FILES)
     # In a folder of its own: a run that saves into `parent` removes what it finds half written there.
-    workshop = Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
+    workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
         values = _Values(weights, stored, model, change)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
         files += _write_small_files(Path(staging.path), model, dtype, tokenizer or source)
-        staging.commit(target.name, _C.Manifest(0, 1, "", files))
-        if os.path.lexists(target):
-            raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
-        (workshop / target.name).rename(target)
-        _C.sync_directory(str(parent))
+        staging.commit(target.name, _C.Manifest(_STEP, 1, _LAYOUT, files))
+        if not replaces:
+            _take_place(workshop / target.name, target)
+        elif staging.kept:
+            tell(f"what fastsft did not write in {target} is now in {staging.kept}")
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        staging.discard()
+        if not replaces:
+            shutil.rmtree(workshop, ignore_errors=True)
     return Converted(target, len(kept), size, number, left_out)
+
+
+def is_converted(directory: str | Path) -> bool:
+    """True if `directory` is what `convert_model` made: no link, no checkpoint, nothing of other programs."""
+    from fastsft import _C
+
+    if not _C.holds_manifest(str(directory)):
+        return False
+    manifest = _C.read_manifest(str(directory))
+    return (manifest.step, manifest.layout_hash) == (_STEP, _LAYOUT)
+
+
+def _take_place(made: Path, target: Path) -> None:
+    from fastsft import _C
+
+    if os.path.lexists(target):
+        raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
+    made.rename(target)
+    _C.sync_directory(str(target.absolute().parent))
 
 
 def _model_of(source: Path, trust_remote_code: bool) -> CausalLM:

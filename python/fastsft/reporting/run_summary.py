@@ -174,14 +174,19 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
     return ", ".join(shown)
 
 
-def end_page(trainer: ReportedRun) -> str:
-    """The result of the run, what was written where, and how to open it."""
+def end_page(trainer: ReportedRun, merged: Path | None = None) -> str:
+    """The result of the run, what was written where, and how to open it.
+
+    merged: the model that the adapter was merged into; None: a line says how that is done.
+    """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
     code = [("talk", talk_command(directory))]
     if trainer.model.adapter_facts() is not None:
-        code += [("merge", merge_command(directory))]
+        code += [
+            ("merge", merge_command(directory)) if merged is None else ("merged", str(merged.absolute()))
+        ]
         code += [
             ("" if number else "open", line) for number, line in enumerate(how_to_open_adapter(directory))
         ]
