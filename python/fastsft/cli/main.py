@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import gc
 import importlib
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.messages import beside_result
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {
@@ -33,6 +35,8 @@ COMMANDS = {
     "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
 }
 
+_RUNS = ("train", "demo")  # what they print is the log of a run; of the others it is a result
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
@@ -51,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise_at_interrupt()
         gc.freeze()  # as run_script does
     try:
-        return int(module.main(parsed.rest))
+        with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():
+            return int(module.main(parsed.rest))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -27,6 +27,7 @@ class Notices:
 
 
 _collecting: Notices | None = None
+_beside_result = False
 
 
 @contextlib.contextmanager
@@ -38,6 +39,17 @@ def collected() -> Iterator[Notices]:
         yield _collecting
     finally:
         _collecting = before
+
+
+@contextlib.contextmanager
+def beside_result() -> Iterator[None]:
+    """Inside, standard output has the result of a command, for people and scripts: notices go to stderr."""
+    global _beside_result
+    before, _beside_result = _beside_result, True
+    try:
+        yield
+    finally:
+        _beside_result = before
 
 
 def warn_once(text: str) -> None:
@@ -55,13 +67,14 @@ def warn_once(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print on global rank 0, in library use too."""
+    """Print on global rank 0, in library use too; to standard output unless `beside_result`."""
     if _collecting is not None:
         _collecting.told.append(text)
         return
     if launch().rank == 0:
+        stream = sys.stderr if _beside_result else sys.stdout
         with _above_bars():
-            say(fitted(visible(text, keep="\n\t\r"), sys.stdout))
+            say(fitted(visible(text, keep="\n\t\r"), stream), to_stderr=_beside_result)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[object]:

@@ -91,7 +91,7 @@ class ModelTemplate:
         if ends.next_turn:
             tell(f"chat template: it ends no reply; {ends.reply}, with which a user's message begins, does")
         if self.asks_for_date:
-            tell(f"chat template: strftime_now gives {self.date} throughout the run")
+            tell(f"chat template: strftime_now gives {self.date}, also past midnight")
 
     @property
     def digest(self) -> str:
