@@ -89,6 +89,14 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("seed: null", "a.yaml", "seed: expected int, got nothing"),
         ("lr_scheduler_type: cosin", "a.yaml", "lr_scheduler_type: expected one of linear, cosine"),
         ("max_steps: [1]", "a.yaml", "max_steps: expected int, got a list"),
+        ("template_date: [1]", "a.yaml", r"template_date: expected str or none, got a list \[1\]"),
+        ("template_date: 2026-01-02 03:04:05", "a.yaml", "template_date: expected str or none, got datetime"),
+        ("save_total_limit: x.5", "a.yaml", "invalid literal"),
+        ("save_total_limit: [1]", "a.yaml", "save_total_limit: expected int or none, got a list"),
+        ("data_path: [a.json, 1]", "a.yaml", r"data_path: expected str, got a list \['a\.json', 1\]"),
+        ("data_path: ['a,b.json']", "a.yaml", "data_path: expected str, got a list"),
+        ("data_path: []", "a.yaml", "data_path: expected str, got a list"),
+        ("output_dir: [a, b]", "a.yaml", "output_dir: expected str or none, got a list"),
         ("seed: 1\nse-ed: 2", "a.yaml", "unknown key 'se-ed'"),
         ("max_steps: 1\nmax-steps: 2", "a.yaml", "is there twice"),
         ("- a", "a.yaml", "expected names of flags with values, got a list"),
@@ -133,3 +141,13 @@ def test_missing_file(tmp_path):
 
 def test_an_empty_file_changes_nothing(tmp_path):
     assert parse(written(tmp_path, ""))[2].seed == 42
+
+
+def test_values_that_yaml_makes_of_words(tmp_path):
+    text = (
+        "template_date: 2026-01-02\nmax_shard_size: 1000\nrun_name: 7\n"
+        "data_path: [a.json, 'b/*.jsonl:0.5']\neval_data_path:\n- c.json\n"
+    )
+    _, data, args = parse(written(tmp_path, text))
+    assert (data.template_date, args.max_shard_size, args.run_name) == ("2026-01-02", "1000", "7")
+    assert (data.data_path, data.eval_data_path) == ("a.json,b/*.jsonl:0.5", "c.json")

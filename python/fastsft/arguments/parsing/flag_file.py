@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import types
 from argparse import Action
@@ -12,6 +13,8 @@ from typing import Any, Union, get_args, get_origin
 from fastsft.arguments.parsing import near_flags
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.runtime.regular_files import read_json, read_text
+
+_OF_FILES = ("data_path", "eval_data_path")  # several files are one word, with commas between them
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
@@ -46,8 +49,9 @@ def flag_defaults(
 ) -> dict[str, Any]:
     """Defaults for argparse, by field. ValueError names unknown keys, the nearest flag, and wrong values.
 
-    Words are converted as those of the command line (YAML reads 2e-5 as a word); other values must fit the
-    type of the field.
+    Words are converted as those of the command line (YAML reads 2e-5 as a word), and so are numbers and dates
+    where a word is wanted; a list of data files is written with commas. Other values must fit the type of
+    the field.
     """
     defaults = {}
     for key, value in content.items():
@@ -72,6 +76,8 @@ def _value(key: str, value: object, action: Action, hint: object, path: str) -> 
     if value is None and (type(None) in members or action.default is None):
         return None
     accepted = {get_origin(member) or member for member in members}
+    if accepted - {type(None)} == {str} and (word := _as_word(value, action.dest)) is not None:
+        return _converted(key, word, action, path)
     if float in accepted and type(value) is int:
         return float(value)
     if type(value) in accepted or (type(value) is list and action.nargs == "+"):
@@ -85,8 +91,25 @@ def _value(key: str, value: object, action: Action, hint: object, path: str) -> 
         and ("yes" if value else "no") in action.choices
     ):
         return "yes" if value else "no"
-    wanted = " or ".join(sorted(getattr(kind, "__name__", str(kind)) for kind in accepted))
-    raise ValueError(f"--config: {path}: {key}: expected {wanted}, got {_kind(value)} {value!r}")
+    raise ValueError(f"--config: {path}: {key}: expected {_wanted(accepted)}, got {_kind(value)} {value!r}")
+
+
+def _as_word(value: object, field: str) -> str | None:
+    """What the command line would have for a value that YAML makes of a word; None for other values."""
+    if type(value) is int:
+        return str(value)
+    if type(value) is datetime.date:
+        return value.isoformat()
+    if field in _OF_FILES and isinstance(value, list) and value:
+        whole = all(isinstance(item, str) and item and "," not in item for item in value)
+        return ",".join(value) if whole else None
+    return None
+
+
+def _wanted(kinds: set[Any]) -> str:
+    """Names of types as the help has them: `str or none`."""
+    names = sorted(getattr(kind, "__name__", str(kind)) for kind in kinds - {type(None)})
+    return " or ".join(names + (["none"] if type(None) in kinds else []))
 
 
 def _converted(key: str, word: str, action: Action, path: str) -> object:
