@@ -30,7 +30,7 @@ from fastsft.data.record_sources import sources_of
 from fastsft.data.row_cache import RowCache
 from fastsft.runtime.messages import rank0_print, tell
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
-from fastsft.sources.data_files import data_files, read_records
+from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
 from fastsft.tokenizer.tokenizer_state import is_comparable
 
@@ -291,14 +291,23 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
     }
 
 
+def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
+    """The content of the data files for a script's `name`.
+
+    A class of the script gets what FastChat hands it, json.load of the file, unless --data_format asks for
+    ShareGPT records; `preprocess` gets conversations.
+    """
+    if name == "preprocess" or data_format != "auto":
+        return read_records(files, data_format=data_format)
+    return read_content(files)
+
+
 def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:
     kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
             refuse_label_flags(data_args, name)
-            records = read_records(
-                data_files(str(path)), data_format=getattr(data_args, "data_format", "auto")
-            )
+            records = _records_for(name, data_files(str(path)), getattr(data_args, "data_format", "auto"))
             made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
             return made
     settings = settle_script_policy(LabelSettings.from_arguments(data_args))

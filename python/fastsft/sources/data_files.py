@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 __all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "check_data_format", "data_files",
-           "open_input", "open_reader", "read_records"]  # fmt: skip
+           "open_input", "open_reader", "read_content", "read_records"]  # fmt: skip
 
+UNCONVERTED = "sharegpt"  # the data format that records of other ones become
 MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
@@ -152,11 +153,26 @@ def read_records(
     return records
 
 
-def _parsed(file: DataFile, limit: int, data_format: str) -> list[Any]:
+def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
+    """The value that json.load gives of a file of any data format, for classes of scripts.
+
+    The records as a list, where there are several files or weights, and of files that are not one value
+    of JSON. ValueError as `read_records`.
+    """
+    if len(files) == 1 and files[0].weight == 1:
+        return _parsed(files[0], max_record_bytes, UNCONVERTED, may_be_object=True)
+    return read_records(files, max_record_bytes, UNCONVERTED)
+
+
+def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
+    """The records of a file; with may_be_object, of a file that is one object, that."""
     read = open_reader(file)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))
         text = as_sharegpt(data, _name(file), data_format).decode("utf-8-sig")
+        whole = _object(text) if may_be_object else None
+        if whole is not None:
+            return whole
         if text.lstrip(" \n\t\r")[:1] == "[":
             found: list[Any] = json.loads(text)
         else:
@@ -170,6 +186,17 @@ def _parsed(file: DataFile, limit: int, data_format: str) -> list[Any]:
     if len(text) > limit:
         for number, record in enumerate(found):
             _check_record(record, f"{_name(file)}: record {number}", limit)
+    return found
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The object that the whole text is; None where it is an array, or lines."""
+    if text.lstrip(" \n\t\r")[:1] != "{":
+        return None
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError:
+        return None
     return found
 
 
