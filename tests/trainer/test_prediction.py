@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,63 @@ def test_own_metrics_stand_beside_the_loss(
     assert metrics["eval_rows"] == 7 and type(metrics["eval_rows"]) is int
     assert metrics["eval_loss"] == pytest.approx(wanted["eval_loss"], rel=1e-5)
     assert trainer.state.log_history[-1]["eval_accuracy"] == metrics["eval_accuracy"]
+
+
+TRAINED = {
+    "max_steps": 2, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1,
+}  # fmt: skip
+
+
+def train_with(model: Path, output: Path, metrics: Any, **flags: Any) -> Trainer:
+    """A run of two steps with evaluations, whose compute_metrics gives `metrics`."""
+    trainer = make_trainer(
+        model, output, train_dataset=random_items(), flags={**TRAINED, **flags},
+        compute_metrics=lambda predicted: metrics,
+    )  # fmt: skip
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize(("given", "kept"), [
+    (torch.tensor(2.0), 2.0),
+    (torch.tensor([[3]]), 3),
+    (np.array(2.5), 2.5),
+    ({"a": np.float32(1), "b": torch.tensor(2)}, {"a": 1.0, "b": 2}),
+    ([np.float32(1), 2, {"deep": (np.int64(4), "text")}], [1.0, 2, {"deep": [4, "text"]}]),
+    (np.bool_(True), True),
+    (None, None),
+])  # fmt: skip
+def test_numbers_of_torch_and_numpy_are_in_the_checkpoint(
+    model: Path, tmp_path: Path, given: Any, kept: Any
+) -> None:
+    train_with(model, tmp_path, {"share": given})
+    state = json.loads((tmp_path / "checkpoint-1" / "trainer_state.json").read_text())
+    (found,) = [entry["eval_share"] for entry in state["log_history"] if "eval_share" in entry]
+    assert found == kept and type(found) is type(kept)
+
+
+def test_a_tensor_chooses_the_best_model(model: Path, tmp_path: Path) -> None:
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "share"}
+    trainer = train_with(model, tmp_path, {"share": torch.tensor(2.0)}, **best)
+    assert trainer.state.best_metric == 2.0 and type(trainer.state.best_metric) is float
+
+
+@pytest.mark.parametrize("value", [np.arange(2), torch.ones(2, 2), {"a": {1, 2}}, 1j])
+def test_a_metric_that_a_checkpoint_cannot_hold_is_named_at_the_evaluation(
+    model: Path, tmp_path: Path, value: Any
+) -> None:
+    """Outside of a run nothing of it is saved, and it comes back as it is."""
+    with pytest.raises(ValueError, match="compute_metrics: eval_table: expected what a checkpoint's JSON"):
+        train_with(model, tmp_path, {"table": value})
+    assert not list(tmp_path.glob("checkpoint-*"))
+    metrics = {"table": value}
+    assert "eval_table" in make_trainer(model, tmp_path, compute_metrics=lambda _: metrics).evaluate()
+
+
+@pytest.mark.parametrize("metrics", [None, 0.5, {1: 2}])
+def test_metrics_without_names_are_refused(model: Path, tmp_path: Path, metrics: Any) -> None:
+    with pytest.raises(ValueError, match="compute_metrics: expected a dictionary of metrics by name, got"):
+        make_trainer(model, tmp_path, compute_metrics=lambda _: metrics).evaluate()
 
 
 def test_a_metric_of_ones_own_chooses_the_best_model(model: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 from fastsft.arguments import TrainingArguments
 from fastsft.data.padded_items import PaddedBatch
 from fastsft.data.token_rows import TokenRows
+from fastsft.model.config import json_text
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
@@ -158,6 +159,35 @@ def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
 
 
 def as_number(value: Any) -> Any:
-    """A number of numpy or torch as Python's, so that it can be in a JSON file; else the value."""
-    is_scalar = isinstance(value, np.generic | np.ndarray | torch.Tensor) and np.size(value) == 1
-    return value.item() if is_scalar else value
+    """Numbers of numpy and torch as Python's, so that they can be in a JSON file, in lists, tuples and
+    dictionaries too; other values as they are."""
+    if isinstance(value, Mapping):
+        return {name: as_number(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [as_number(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else value
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+
+
+def check_named(metrics: object) -> None:
+    """ValueError for anything else than metrics by name."""
+    if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
+        raise ValueError(
+            f"compute_metrics: expected a dictionary of metrics by name, got {str(metrics)[:80]}; return one "
+            'such as {"accuracy": 0.5}'
+        )
+
+
+def check_writable(metrics: Mapping[str, Any]) -> None:
+    """ValueError, by its name, for a metric that trainer_state.json cannot hold."""
+    for name, value in metrics.items():
+        try:
+            json_text(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"compute_metrics: {name}: expected what a checkpoint's JSON can hold (numbers, texts, lists "
+                f"and dictionaries of them), got {type(value).__name__}: {error}; give a number, or "
+                ".tolist() of an array"
+            ) from error

@@ -28,7 +28,9 @@ from fastsft.trainer.prediction import (
     Predictor,
     Preprocess,
     as_number,
+    check_named,
     check_predictions,
+    check_writable,
 )
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
@@ -222,6 +224,8 @@ class TrainerEvaluation:
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
         metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
+        if self.is_in_train:  # the next checkpoint would hold them
+            check_writable(metrics)
         self.log(metrics)
         self.fire("on_evaluate", metrics=metrics)
         return metrics
@@ -290,6 +294,7 @@ class TrainerEvaluation:
         if predicted is None or predicted.label_ids is None or self.compute_metrics is None:
             return {}
         found = self.compute_metrics(predicted)
+        check_named(found)
         return {
             name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": as_number(value)
             for name, value in found.items()
