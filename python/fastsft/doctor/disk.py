@@ -169,19 +169,33 @@ def checkpoint_bytes(run: Run) -> tuple[int, int]:
     if adapter is not None:
         state = 0 if args.save_only_model else int(adapter // 4 * (4 + kept_bytes(args)))
         return adapter, adapter + state
-    count = sum(math.prod(shape) for _, shape in run.shapes)
-    auto = args.save_dtype == "auto"
-    dtype = run.need("weights_dtype", "weights that can be read") if auto else args.save_dtype
-    weights = count * _WIDTHS[dtype]
-    state = 0 if args.save_only_model else int(count * (4 + kept_bytes(args)))
+    weights = _model_bytes(run)
+    state = 0 if args.save_only_model else int(_parameters(run) * (4 + kept_bytes(args)))
     return weights, weights + state
 
 
+def _parameters(run: Run) -> int:
+    """Of the model, without adapters."""
+    return sum(math.prod(shape) for _, shape in run.shapes)
+
+
+def _model_bytes(run: Run) -> int:
+    """Of the model's weights as --save_dtype has them. NotCheckedError where their own type is not known."""
+    auto = run.settled_args.save_dtype == "auto"
+    dtype = run.need("weights_dtype", "weights that can be read") if auto else run.settled_args.save_dtype
+    return _parameters(run) * _WIDTHS[dtype]
+
+
+def _merged_bytes(run: Run) -> int:
+    """Of the model that --save_merged writes, next to one that is there already."""
+    return _model_bytes(run) if run.lora_args is not None and run.lora_args.save_merged else 0
+
+
 def check_space(run: Run) -> str:
-    """Free bytes against --save_total_limit + 1 checkpoints and the final model."""
+    """Free bytes against --save_total_limit + 1 checkpoints, the final model and the merged one."""
     from fastsft import _C
 
-    weights, checkpoint = checkpoint_bytes(run)
+    (weights, checkpoint), merged = checkpoint_bytes(run), _merged_bytes(run)
     place = _place(run)
     folder, args = run.output_dir, run.settled_args
     free = int(_C.available_bytes(str(place)))
@@ -189,15 +203,16 @@ def check_space(run: Run) -> str:
     saves = args.save_strategy != "no"
     limit = args.save_total_limit if args.save_total_limit and args.save_total_limit > 0 else None
     kept = max(0, (limit or 1) + 1 - (0 if args.no_resume else there)) if saves else 1
-    needed = kept * checkpoint + weights
-    each = f"a checkpoint {size_text(checkpoint)}, the model {size_text(weights)}, {size_text(free)} free"
+    needed = kept * checkpoint + weights + merged
+    each = f"a checkpoint {size_text(checkpoint)}, the model {size_text(weights)}"
+    each += f"{f', merged {size_text(merged)}' if merged else ''}, {size_text(free)} free"
     if free < needed:
         raise ProblemError(
             f"{kept} checkpoints and the model need {size_text(needed)}: {each}",
             "free some space, choose another --output_dir, or lower --save_total_limit",
         )
     if saves and limit is None:
-        fit = (free - weights) // max(checkpoint, 1)
+        fit = (free - weights - merged) // max(checkpoint, 1)
         raise ProblemError(
             f"all checkpoints are kept, {fit:,} fit: {each}", "--save_total_limit bounds them", "warning"
         )

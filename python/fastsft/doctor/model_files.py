@@ -49,12 +49,9 @@ def check_model(run: Run) -> str:
 
 def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> None:
     """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
-    from fastsft.checkpoint.finished_run import RECORD_NAME
-
     try:
         run.model = with_adapters(model, name, lora)
-        if not (run.output_dir / RECORD_NAME).exists():  # of a finished run the merged model is there
-            check_merged_place(run.output_dir, lora, run.model)
+        check_merged_place(run.output_dir, lora, run.model)
     except ValueError as error:
         raise ProblemError(str(error), "change the flags of LoRA") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from doctor_patient import DATA, Patient
+from fastsft import _C
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "metric": (
@@ -59,6 +60,8 @@ def test_a_merged_model_that_is_there(patient: Patient) -> None:
     rest = _REST.replace("model,", "", 1)
     (patient.output / "merged").mkdir(parents=True)
     mark, text = patient(skip=rest, **flags)["model"]
-    assert mark == "failed" and "nothing is overwritten" in text
-    (patient.output / "fastsft_finished.json").write_text("{}")
-    assert patient(skip=rest, **flags)["model"][0] == "ok", "the same run would return at once"
+    assert mark == "failed" and "fastsft did not write it" in text
+    (patient.output / "merged").rmdir()
+    of_a_run = _C.AtomicDirectory(str(patient.output), "merged")
+    of_a_run.commit("merged", _C.Manifest(0, 1, "", []))
+    assert patient(skip=rest, **flags)["model"][0] == "ok", "the run would replace it"

@@ -11,6 +11,7 @@ import pytest
 from doctor_patient import Patient
 from fastsft import _C
 from fastsft.doctor import disk, memory
+from fastsft.planning.device_memory import size_text
 
 
 def test_an_output_directory_that_is_a_file(patient: Patient) -> None:
@@ -86,3 +87,18 @@ def test_a_check_that_throws_is_a_failed_one(patient: Patient, monkeypatch: pyte
     found = patient()
     assert found["output"] == ("failed", "KeyError: 'surprise'\n-> choose another --output_dir")
     assert found["memory"][0] == "ok" and patient.status == 1
+
+
+def test_the_merged_model_needs_room_too(
+    patient: Patient, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = (model / "model.safetensors").stat().st_size
+    monkeypatch.setattr(_C, "available_bytes", lambda path: 10 << 20)  # adapters: 9 MiB, most of it room
+    flags = {"lora": "True", "lora_r": "1", "save_total_limit": "1"}
+    needs = {}
+    for merged in ("False", "True"):
+        mark, text = patient(save_merged=merged, **flags)["disk space"]
+        needs[merged] = mark, "merged" in text
+    assert needs == {"False": ("ok", False), "True": ("failed", True)}, patient.text
+    half = patient(save_merged="True", save_dtype="bfloat16", **flags)["disk space"]
+    assert f"merged {size_text(weights / 2)[:3]}" in half[1], half
