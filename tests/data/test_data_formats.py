@@ -13,6 +13,8 @@ import torch
 from data_formats import FORMATS, ROLE_CONTENT, TURNS, chat, converted, labelled, write_records
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.dropped_records import check_dropped
+from fastsft.data.errors import DataError
 from fastsft.data.format_lines import format_lines, format_totals
 from fastsft.data.supervised import make_supervised_data_module
 from fastsft.sources.data_files import DataFile, read_records
@@ -82,6 +84,20 @@ def test_the_line_that_names_a_format(
         line.replace("d.json", "d.json and 6 more files").replace(" 3 ", " 21 ")
     ]
     assert format_totals(many) == [line.removeprefix("d.json: ").replace(" 3 ", " 21 ")]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[{"input": "a", "output": "b"}] * 2, [1, 2], [{"data": [{"conversations": []}]}] * 2, [[], {"x": 1}]],
+)
+def test_records_of_no_format_are_called_by_none(records: list[Any], tmp_path: Path) -> None:
+    report = labelled(write_records(tmp_path / "d.json", records), SPANS).report
+    assert format_lines([DataFile("d.json")], report) == []
+    assert format_totals(report) == ["none that is known, 2 records"]
+    with pytest.raises(DataError, match="its records are of no data format that is read: ShareGPT"):
+        check_dropped("d.json", report, 1.0)
+    mixed = labelled(write_records(tmp_path / "d.json", [*FORMATS["sharegpt"], *records]), SPANS).report
+    assert len(format_lines([DataFile("d.json")], mixed)) == 1
 
 
 def test_fields_of_messages_that_are_not_used_are_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastsft.data.errors import DataError, format_titles
-from fastsft.data.format_lines import calls_note
+from fastsft.data.format_lines import calls_note, is_of_no_format
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -32,7 +32,7 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
 def _causes(report: _C.DataReport) -> Iterator[str]:
     """In words: records of no known format, conversations that are too long, and the commonest reason."""
     lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
-    if lost.get("no_conversations") == report.num_records:
+    if is_of_no_format(report):
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
     if count := lost.get("no_reply_left"):
         yield f"of {count:,} no reply begins within --model_max_length: raise it"

@@ -12,14 +12,18 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 _MOST_LINES = 5
+_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about records that are of no format
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
 def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
     """A line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
 
-    One line for all files of a format where they are many.
+    One line for all files of a format where they are many; none where all records are of no format, which
+    count as ShareGPT.
     """
+    if is_of_no_format(report):
+        return []
     uses = [(file.path, use) for file, use in zip(files, report.formats, strict=True) if use.num_records]
     if len(uses) <= _MOST_LINES:
         return [one_line(f"{path}: {describe_use(use)}") for path, use in uses]
@@ -31,12 +35,21 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
 
 def format_totals(report: _C.DataReport) -> list[str]:
     """A line for each format: "Alpaca, 52,002 records; not used: text", the files of it together."""
+    if is_of_no_format(report):
+        return [f"none that is known, {report.num_records:,} record{'' if report.num_records == 1 else 's'}"]
     groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
     for use in report.formats:
         if use.num_records:
             groups.setdefault(_kind(use), []).append(use)
     totals = [(group[0], sum(use.num_records for use in group)) for group in groups.values()]
     return [one_line(describe_use(use, total)) for use, total in totals]
+
+
+def is_of_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
+    """True if there are records, and none of them could be read as one of any format."""
+    entries = getattr(report, "entries", {})  # a summary of `data convert` has none: it stops at the first
+    found = [entries[name] for name in _UNREADABLE if name in entries]
+    return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in found)
 
 
 def has_calls(use: _C.FormatUse) -> bool:
