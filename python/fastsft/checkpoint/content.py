@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
 from fastsft.model.directory import ModelForm, small_texts, write_texts, write_tokenizer
+from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class CheckpointContent:
             with_state=with_state,
             texts=texts,
             random_states=_random_states(trainer) if with_state else None,
-            tokenizer=getattr(trainer, "tokenizer", None),
+            tokenizer=tokenizer_to_save(trainer),
             adapter=trainer.model.adapter_to_save(),
         )
 

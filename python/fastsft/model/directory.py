@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
+from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
@@ -291,7 +292,7 @@ def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.Atom
 def write_small_files(trainer: TrainedRun, path: str, form: ModelForm) -> list[_C.FileDigest]:
     """Configuration, tokenizer and arguments into a new directory, durable on return. Their digests."""
     digests = write_texts(small_texts(trainer, form.dtype), path)
-    return digests + write_tokenizer(getattr(trainer, "tokenizer", None), path)
+    return digests + write_tokenizer(tokenizer_to_save(trainer), path)
 
 
 def _install(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -20,3 +20,12 @@ class AdapterToSave(Protocol):
 
     def write(self, directory: str, /) -> list[_C.FileDigest]:
         """Write the files into a new directory, durable on return. Their digests."""
+
+
+def tokenizer_to_save(trainer: object) -> SavedTokenizer | None:
+    """The tokenizer of a Trainer, else its data collator's, which transformers' Trainer saves then."""
+    own = getattr(trainer, "tokenizer", None)
+    if own is not None:
+        return cast(SavedTokenizer, own)
+    found = getattr(getattr(trainer, "data_collator", None), "tokenizer", None)
+    return cast(SavedTokenizer, found) if hasattr(found, "save_pretrained") else None
