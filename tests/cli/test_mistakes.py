@@ -14,6 +14,7 @@ from forked_commands import run_commands
 from golden_text import human_gpt
 
 MODEL, DATA = TRAINER / "model_untied", TRAINER / "data" / "first50.json"
+ADAPTER = TRAINER.parent / "lora" / "q_v_adapter"
 SECONDS = 60.0  # none of them waits for anything
 
 # The words of a command in a folder of its own, its status, and a part of its last line.
@@ -61,6 +62,8 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "convert to a dtype of no kind": ("convert model made --dtype int8", 2, "invalid choice: 'int8'"),
     "convert to shards of no size": ("convert model made --max_shard_size big", 1, "expected a size like"),
     "convert of an empty directory": ("convert empty made", 1, "found no config.json"),
+    "convert of an adapter": ("convert adapter made", 1, "make one model of the two with fastsft merge"),
+    "plan of an adapter": ("plan --model adapter", 1, "make one model of the two with fastsft merge"),
     "path of no module": ("path trian", 2, "invalid choice: 'trian'"),
     "demo onto something": ("demo --output_dir model", 2, "model"),
     "demo of no family": ("demo --model_type gpt2", 2, "invalid choice: 'gpt2'"),
@@ -97,6 +100,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "mistyped model": ({"model_name_or_path": "./modle"}, 1, "./modle is not a directory"),
     "hub model that is not there": ({"model_name_or_path": "a/b"}, 1, "no such directory"),
     "no model in the directory": ({"model_name_or_path": "empty"}, 1, "found no config.json"),
+    "an adapter": ({"model_name_or_path": "adapter"}, 1, "train on with --lora_weight_path adapter"),
     "mistyped data": ({"data_path": "dta.json"}, 1, "--data_path: dta.json is"),
     "mistyped eval data": ({"eval_data_path": "dta.json"}, 1, "--eval_data_path: dta.json"),
     "latin-1": ({"data_path": "latin.json"}, 1, "makes UTF-8 of Latin-1"),
@@ -150,6 +154,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     shutil.copytree(MODEL, folder / "model")
     shutil.copy(DATA, folder / "data.json")
     (folder / "empty").mkdir()
+    shutil.copytree(ADAPTER, folder / "adapter")
     for name in ("huge", "deep"):
         shutil.copytree(MODEL, folder / name)
     for path in (folder / "huge").glob("model*"):

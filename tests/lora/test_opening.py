@@ -73,3 +73,11 @@ def test_a_lora_config_of_another_model_names_the_one_that_is_given(first: Path)
         model = as_trained_model(str(first), config)
     assert isinstance(model, AdaptedModel) and model.settings.base_model == str(first)
     assert "/not/there, and goes on over" in notices.told[0]
+
+
+@BOTH_ENGINES
+@pytest.mark.parametrize("words", ['["q_proj","v_proj"]', "['q_proj', 'v_proj']", "q_proj,v_proj"])
+def test_targets_in_one_word_are_told(words: str, engine: str, first: Path) -> None:
+    flags = LoraArguments(lora=True, lora_target_modules=[words])
+    with pytest.raises(ValueError, match="write the names with spaces between them"):
+        open_model(str(first), flags, None, 42, engine)

@@ -9,7 +9,7 @@ import torch
 
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import Adapter, Targets
+from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.placement import base_name
 
@@ -66,6 +66,7 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
         raise ValueError(
             f"LoRA: peft makes no such adapters of {type(model).__name__}: {str(error).splitlines()[0]} Its "
             f"linear layers are {', '.join(_linears(model))}; all-linear takes all but the head"
+            f"{joined_hint(settings.target_modules)}"
         ) from error
     return cast("PreTrainedModel", wrapped.base_model.model)  # `model`, changed in place
 

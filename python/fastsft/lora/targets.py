@@ -86,10 +86,11 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
     if not found:
         layers = settings.layers_to_transform
         about = f" with layers_to_transform {_listed(layers)}" if layers is not None else ""
+        hint = joined_hint(settings.target_modules)
         leaving = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
             f"LoRA: target_modules {_listed(settings.target_modules)}{about}{leaving} match no module of the "
-            f"model; its linear layers are {', '.join(_endings(modules))}{_spaces(settings.target_modules)}"
+            f"model; its linear layers are {', '.join(_endings(modules))}{hint}"
         )
     if isinstance(settings.target_modules, tuple):
         names = [module.name for module in found]
@@ -113,9 +114,12 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
     return found
 
 
-def _spaces(targets: object) -> str:
-    """A hint where names were joined."""
-    joined = isinstance(targets, tuple) and any("," in each or " " in each for each in targets)
+def joined_hint(targets: object) -> str:
+    """The end of a message about targets that match nothing, where names were joined or written as a list."""
+    if isinstance(targets, str):  # an expression
+        joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
+    else:
+        joined = isinstance(targets, tuple) and any("," in each or " " in each for each in targets)
     return "; write the names with spaces between them, each a word of its own" if joined else ""
 
 

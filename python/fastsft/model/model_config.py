@@ -59,8 +59,19 @@ def _read_config(path: Path) -> ModelConfig:
 def config_of_directory(directory: Path) -> ModelConfig:
     path = file_inside(directory, "config.json")
     if path is None:
-        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json")
+        hint = _adapter_hint(directory)
+        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
     return _read_config(path)
+
+
+def _adapter_hint(directory: Path) -> str:
+    """The end of a message where `directory` is an adapter; empty for others."""
+    if not (directory / "adapter_config.json").is_file():
+        return ""
+    return (
+        "; it has a LoRA adapter: name its base model, and train on with --lora_weight_path "
+        f"{directory}, or make one model of the two with fastsft merge"
+    )
 
 
 def model_config(name: str) -> ModelConfig:
