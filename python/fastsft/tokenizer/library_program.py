@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import signal
 import struct
@@ -28,7 +29,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     library: Library | None = None
-    while head := sys.stdin.buffer.read(HEAD.size):
+    while len(head := sys.stdin.buffer.read(HEAD.size)) == HEAD.size:
         kind, size = HEAD.unpack(head)
         payload = sys.stdin.buffer.read(size)
         try:
@@ -60,8 +61,11 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _send(status: bytes, payload: bytes) -> None:
-    sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(1)  # the run is gone; the interpreter would write the rest once more
 
 
 class Library:

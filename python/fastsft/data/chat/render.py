@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import resource
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -300,7 +301,17 @@ def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[
 
 
 def main() -> None:
-    """Read the settings, then a request a line; answer each with a line."""
+    """Read the settings, then a request a line; answer each with a line.
+
+    Leaves without a word when the run is gone: it may have been killed in the middle of a line.
+    """
+    try:
+        _serve(line for line in sys.stdin if line.endswith("\n"))
+    except BrokenPipeError:
+        os._exit(1)  # the interpreter would write the rest once more
+
+
+def _serve(lines: Iterator[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
 
     def on_alarm(*_: object) -> None:
@@ -308,7 +319,9 @@ def main() -> None:
 
     signal.signal(signal.SIGALRM, on_alarm)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = json.loads(sys.stdin.readline())
+    if (first := next(lines, None)) is None:
+        return
+    settings = json.loads(first)
     seconds = settings.pop("seconds")
     program: Program | None = None
     try:
@@ -317,7 +330,7 @@ def main() -> None:
     except Fatal as error:
         hello = {"fatal": str(error)}  # type: ignore[dict-item]
     print(json.dumps(hello), flush=True)
-    for line in sys.stdin:
+    for line in lines:
         if program is not None:
             print(json.dumps(_answer(program, json.loads(line), seconds)), flush=True)
 
