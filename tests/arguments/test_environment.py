@@ -28,7 +28,7 @@ AGREES = [
 CONTRADICTS = [
     ({"ACCELERATE_USE_FSDP": "true"}, {}, r"ACCELERATE_USE_FSDP.*add --fsdp full_shard"),
     ({"ACCELERATE_USE_DEEPSPEED": "true"}, {}, r"ACCELERATE_USE_DEEPSPEED.*add --deepspeed FILE"),
-    ({"ACCELERATE_MIXED_PRECISION": "bf16"}, {}, "add --bf16 True"),
+    ({"ACCELERATE_MIXED_PRECISION": "bf16"}, {}, "add --bf16 True.*earlier TrainingArguments of the kernel"),
     ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, "add --fp16 True"),
     ({"ACCELERATE_MIXED_PRECISION": "fp8"}, {"bf16": True}, "ACCELERATE_MIXED_PRECISION fp8"),
     ({"ACCELERATE_USE_MEGATRON_LM": "true"}, {}, "Megatron-LM"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from trainer_pairs import FLAGS, Plain, losses, model, ours, theirs
 
 
 @pytest.fixture(autouse=True)
-def own_state() -> Iterator[None]:
+def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(os.environ, "ACCELERATE_MIXED_PRECISION", "no")
     AcceleratorState._reset_state(reset_partial_state=True)
     yield
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -27,6 +30,17 @@ def test_the_number_format_of_earlier_arguments(tmp_path: Path) -> None:
     assert other.accelerator.mixed_precision == "bf16" and not other.args.bf16
     with pytest.raises(ValueError, match=r"computes? in bf16; give bf16=True"):
         ours(tmp_path, Plain())
+
+
+def test_the_message_of_earlier_arguments_has_the_way_out(tmp_path: Path) -> None:
+    transformers.TrainingArguments(str(tmp_path), bf16=True, **FLAGS)
+    later = transformers.TrainingArguments(str(tmp_path), **FLAGS)
+    with pytest.raises(ValueError, match=r"an earlier TrainingArguments\(bf16=True\) of this") as caught:
+        fastsft.Trainer(model(), later, transformers.default_data_collator, Plain())
+    (way_out,) = re.findall(r"os\.environ\.pop\(.*?\)", str(caught.value))
+    eval(way_out)
+    trainer = fastsft.Trainer(model(), later, transformers.default_data_collator, Plain())
+    assert len(losses(trainer)) == 8
 
 
 def test_the_number_format_of_earlier_arguments_of_fastsft(tmp_path: Path) -> None:

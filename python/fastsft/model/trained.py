@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class TrainedRun(Protocol):
-    """The Trainer itself. It may have a `tokenizer`, or a `data_collator` with one, and, while it trains, a `saver`."""
+    """The Trainer itself. It may have a `tokenizer`, or a `data_collator` with one, and, while it trains, a
+    `saver`."""
 
     @property
     def args(self) -> TrainingArguments:

@@ -24,8 +24,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
         flag = precision if precision in ("bf16", "fp16") else "bf16"
         raise ValueError(
             f"{method}: {where} is {precision}, but args.{flag} is {getattr(args, flag)}: transformers' "
-            f"Trainer would compute in {precision}; give {flag}=True for {flag}, or set {_PRECISION} to no "
-            "and make no Accelerator"
+            f"Trainer would compute in {precision}; give {flag}=True for {flag}, or {_way_out(where, flag)}"
         )
     if precision == "no" and asked != "no" and where != _PRECISION and args._source is not None:
         raise ValueError(
@@ -45,6 +44,19 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
             f"{method}: {_ACCUMULATION} is {steps}: transformers' Trainer would divide its gradients by it; "
             "unset it, and use gradient_accumulation_steps of the arguments"
         )
+
+
+def _way_out(where: str, flag: str) -> str:
+    """How a script gets rid of a wish that it may not know of."""
+    if where == _PRECISION:
+        return (
+            f'run os.environ.pop("{_PRECISION}") first: an earlier TrainingArguments({flag}=True) of this '
+            "process may have set it; a restart of the kernel removes it, too"
+        )
+    return (
+        "make no Accelerator: one of the script, or of an earlier Trainer of transformers in this process, "
+        "has set it; a restart of the kernel removes it"
+    )
 
 
 def _precision() -> tuple[str, str]:

@@ -73,7 +73,8 @@ def _check_precision(args: ArgumentFields, env: Mapping[str, str]) -> None:
     if precision != "no" and not getattr(args, precision):
         raise ValueError(
             f"ACCELERATE_MIXED_PRECISION is {precision}, but --{precision} is False; add --{precision} True, "
-            "or start with torchrun"
+            "or start with torchrun; where an earlier TrainingArguments of the kernel has set it, run "
+            'os.environ.pop("ACCELERATE_MIXED_PRECISION")'
         )
 
 
