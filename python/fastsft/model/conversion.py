@@ -78,10 +78,10 @@ def convert_model(
     max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
     is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. trust_remote_code:
     a model class of `source` is run. replaces: `target` may be there, if a conversion wrote it
-    (`is_converted`); it stays until the new one takes its place, and what others put into it is kept aside,
-    with a line. Only for who holds its parent. One unit is in memory at a time. `target` appears whole or
-    not at all. ValueError for a source that is not a whole model of a known family, a target that is there,
-    and a value that the dtype cannot hold.
+    (`is_converted`); it is there until the new one is whole, and what others put into it is kept aside, with
+    a line. Only for who holds its parent. One unit is in memory at a time. `target` appears whole or not at
+    all. ValueError for a source that is not a whole model of a known family, a target that is there, and a
+    value that the dtype cannot hold.
     """
     from fastsft import _C
 
