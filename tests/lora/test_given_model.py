@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import TrainerCallback
+from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
 
+import fastsft
 from fastsft.runtime.messages import collected
-from trainer_pairs import Plain, model, ours, theirs, unrounded
+from trainer_pairs import FLAGS, VOCABULARY, WIDTH, Plain, model, ours, theirs, unrounded
 
 _LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _CASES: dict[str, dict[str, Any]] = {
@@ -182,3 +183,29 @@ def test_a_checkpoint_goes_on_over_its_own_base_model_alone(tmp_path: Path) -> N
         other.get_base_model().model.embed_tokens.weight[3] += 0.1
     with pytest.raises(ValueError, match="was trained over a base model with other weights"):
         ours(tmp_path, Plain(), module=other, **flags).train(resume_from_checkpoint=str(last))
+
+
+@pytest.mark.parametrize("way", ["PeftModel", "peft_config"])
+def test_a_base_model_without_native_engine_is_named_with_the_way_out(tmp_path: Path, way: str) -> None:
+    """The way out is that of docs/lora.md, and it trains."""
+    base = GPT2LMHeadModel(
+        GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=16, n_layer=1, n_head=2, pad_token_id=0)
+    )
+    config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["c_attn"], fan_in_fan_out=True)
+    base.save_pretrained(tmp_path / "base")
+    message = r"GPT2LMHeadModel, and gpt2 has no native engine.*directory>, peft_config="
+    with pytest.raises(ValueError, match=message):
+        if way == "PeftModel":
+            ours(tmp_path / "out", Plain(), module=get_peft_model(base, config))
+        else:
+            make_trainer(tmp_path / "out", base, config)
+    config.fan_in_fan_out = False
+    trainer = make_trainer(tmp_path / "out", str(tmp_path / "base"), config)
+    trainer.train()
+    assert len(losses(trainer)) == 1
+
+
+def make_trainer(output: Path, base: Any, config: LoraConfig) -> Any:
+    values = {**FLAGS, "max_steps": 1, "model_max_length": WIDTH, "plot_loss": False}
+    args = fastsft.TrainingArguments(str(output), **values)
+    return fastsft.Trainer(base, args, None, Plain(), peft_config=config)

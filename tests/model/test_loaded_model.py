@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaModel,
+)
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.choice import as_model
@@ -126,8 +134,13 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     config = LlamaConfig(
         vocab_size=70, hidden_size=32, intermediate_size=56, num_hidden_layers=1, num_attention_heads=4
     )
-    with pytest.raises(ValueError, match=r"one of .*LlamaForCausalLM.*got LlamaForSequenceClassification"):
+    with pytest.raises(ValueError, match=r"causal language model.*got LlamaForSequenceClassification, which"):
         make_trainer(LlamaForSequenceClassification(config), tmp_path)
+    with pytest.raises(ValueError, match=r"causal language model.*got LlamaModel, which"):
+        make_trainer(LlamaModel(config), tmp_path)
+    small = GPT2Config(vocab_size=70, n_positions=32, n_embd=32, n_layer=1, n_head=2, pad_token_id=0)
+    with pytest.raises(ValueError, match=r"causal language model.*got GPT2ForSequenceClassification, which"):
+        make_trainer(GPT2ForSequenceClassification(small), tmp_path)
     with pytest.raises(ValueError, match=r"got DataParallel; take a wrapper off \(model\.module of"):
         make_trainer(torch.nn.DataParallel(LlamaForCausalLM(config)), tmp_path)
     frozen = LlamaForCausalLM(config)

@@ -16,6 +16,7 @@ from fastsft.lora.peft_modules import (
 )
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.family import is_native
 from fastsft.model.live_weights import LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig
@@ -40,6 +41,7 @@ class GivenPeftModel(AdaptedModel):
     """
 
     def __init__(self, module: PeftModel) -> None:
+        _check_family(module)
         settings = settings_of(module)
         self.module = module
         with base_alone(module) as base:
@@ -200,3 +202,15 @@ class GivenPeftModel(AdaptedModel):
     def generation_settings(self) -> dict[str, Any] | None:
         """The module's."""
         return self._base.generation_settings()
+
+
+def _check_family(module: PeftModel) -> None:
+    """ValueError for a base model of transformers that the native engine does not know."""
+    base = module.get_base_model()
+    model_type = getattr(getattr(base, "config", None), "model_type", None)
+    if model_type is not None and not is_native({"model_type": model_type}):
+        raise ValueError(
+            f"Trainer: model is a PeftModel of {type(base).__name__}, and {model_type} has no native engine, "
+            "which alone trains PeftModels: save the base model, and give Trainer(model=<its directory>, "
+            "peft_config=LoraConfig(...))"
+        )

@@ -42,10 +42,23 @@ def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
             "fastsft would train it as transformers' own; load it with that class, or train with "
             "transformers' Trainer"
         )
+    if way_out is None:
+        check_head(model)
     raise ValueError(
         f"Trainer: expected model to be one of {known}, got {kind.__name__} ({name}); "
         + (way_out or "take a wrapper off, or save the model and give its directory")
     )
+
+
+def check_head(model: PreTrainedModel) -> None:
+    """ValueError for a model of transformers that gives no logits of the next token."""
+    head = getattr(model, "get_output_embeddings", None)
+    if head is not None and head() is None:
+        raise ValueError(
+            f"Trainer: expected model to be a causal language model, got {type(model).__name__}, which has no "
+            "logits of the next token; load its weights with AutoModelForCausalLM, or train it with "
+            "transformers' Trainer"
+        )
 
 
 def check_quantised(model: PreTrainedModel) -> None:

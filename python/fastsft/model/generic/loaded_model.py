@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fastsft.model.alterations.wrappers import check_quantised
+from fastsft.model.alterations.wrappers import check_head, check_quantised
 from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.packing import NotPackedError
@@ -29,7 +29,8 @@ class GenericLoadedModel(GenericParts, LoadedModel):
 
     def _check_module(self, module: PreTrainedModel) -> None:
         check_quantised(module)
-        if getattr(module, "get_output_embeddings", lambda: None)() is None:
+        check_head(module)
+        if not hasattr(module, "get_output_embeddings"):
             raise ValueError(
                 f"Trainer: expected model to be a causal language model of transformers, got "
                 f"{type(module).__name__}; take a wrapper off, or save the model and give its directory"
