@@ -35,6 +35,13 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "inspect of no token": ("inspect --model model --data data.json --model_max_length 0", 2, "at least 1"),
     "data without report": ("data", 2, "required: report"),
     "data of no file": ("data report nope.json", 2, "nope.json is not a file"),
+    "data of a flag": ("data report --data data.json", 2, "fastsft data report: error: unknown: --data;"),
+    "data of an abbreviation": ("data report data.json --data_form auto", 2, "the nearest is --data_format"),
+    "data of no command": ("data convrt a b", 2, "invalid choice: 'convrt'"),
+    "chat without a model": ("chat", 2, "required: DIR; fastsft chat --help lists what it takes"),
+    "chat of a mistyped flag": ("chat a --tmeperature 1", 2, "--tmeperature (the nearest is --temperature);"),
+    "merge of one": ("merge a", 2, "expected two directories"),
+    "export of no format": ("export llama model", 2, "invalid choice: 'llama'"),
     "plan without a model": ("plan", 2, "--model_name_or_path/--model"),
     "plan of a mistyped model": ("plan --model ./modle", 1, "./modle is not a directory"),
     "plan of a size without unit": ("plan --model model --memory 80", 1, 'like "80GiB", got "80"'),
@@ -184,3 +191,5 @@ def test_a_mistake(name: str, said: dict[str, tuple[int | None, str]]) -> None:
     assert left is not None, f"it was still there after {SECONDS} s: {text[-2000:]}"
     assert left == status and part in " ".join(text.split()), text[-2000:]
     assert "Traceback" not in text and "HfArgumentParser" not in text
+    if name in OF_COMMANDS and status == 2:
+        assert len(text.splitlines()) == 1, text

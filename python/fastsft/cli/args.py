@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.near_flags import hints
 from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
+from fastsft.cli.command_parser import CommandParser
 
 PAGE_HEAD = """# Arguments
 
@@ -24,7 +24,7 @@ line wins.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table; 0 done, 1 when NAME is none."""
-    parser = argparse.ArgumentParser(prog="fastsft args", description=__doc__)
+    parser = CommandParser(prog="fastsft args", description=__doc__)
     parser.add_argument("name", nargs="?", metavar="NAME", help="one argument; without: all")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="tables in Markdown")

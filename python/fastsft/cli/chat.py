@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
 from fastsft.lora.chat import open_chat_model
 from fastsft.runtime.terminal_text import fitted, visible
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
+    parser = CommandParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
     parser.add_argument("model", metavar="DIR", help="a model directory, a LoRA adapter or a checkpoint")
     parser.add_argument(
         "--base-model-path", help="of an adapter; default: the model that adapter_config.json names"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.arguments.sizes import parse_size
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.trust import add_trust
 from fastsft.model.conversion import convert_model
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft convert",
         description=__doc__,
         epilog="One tensor is in memory at a time. OUT appears whole or not at all; nothing is overwritten.",

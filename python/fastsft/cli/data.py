@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.data_convert import add_convert_command
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
@@ -49,14 +50,16 @@ def report(args: argparse.Namespace) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fastsft data", description=__doc__)
+    parser = CommandParser(prog="fastsft data", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="report|convert")
     parser_of_report = commands.add_parser(
         "report", help="what is learned, dropped and why, and how long rows are"
     )
-    parser_of_report.set_defaults(run=report)
+    parser_of_report.set_defaults(run=report, parser=parser_of_report)
     parser_of_report.add_argument("file", help="as --data_path: files, patterns, weights, - for stdin")
     add_label_arguments(parser_of_report, needs_model=False)
     parser_of_report.add_argument("--json", action="store_true", help="as in data_report.json")
     add_convert_command(commands)
-    return parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    args.parser.refuse(unknown)
+    return args

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_format_argument
 from fastsft.data.format_lines import format_lines, has_calls
@@ -23,10 +24,10 @@ _NAMED = 5  # faulty records in a message
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
-def add_convert_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> None:
     """The parser of `convert`, among those of `fastsft data`."""
     parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
-    parser.set_defaults(run=convert)
+    parser.set_defaults(run=convert, parser=parser)
     parser.add_argument(
         "file", metavar="IN", help="as --data_path: files, patterns, directories, - for stdin"
     )

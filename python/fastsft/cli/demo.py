@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.random_model import small_config, write_random_model
 from fastsft.model.generation import ChatModel
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fastsft demo", description=__doc__)
+    parser = CommandParser(prog="fastsft demo", description=__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
     )

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.doctor.configuration import args_file, parse_words
 from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installation, examine_run
@@ -40,12 +41,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The doctor's own options, which are written out in full, and the words of training."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft doctor",
         description=__doc__,
         usage="fastsft doctor [--records N] [--skip CHECK,...] [flags of python -m fastsft.train]",
         epilog="Without flags of training the installation is checked.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--records", type=int, default=200, help="of each data file that are labelled; default %(default)s"

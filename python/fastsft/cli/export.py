@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.data.chat.ollama import OllamaTemplate, ollama_template
 from fastsft.runtime.output_files import check_output_file, replace_file
@@ -54,7 +55,7 @@ def modelfile(template: OllamaTemplate, directory: str) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft export",
         description=__doc__,
         epilog="The template writes what the model read before each reply in training.",

@@ -12,6 +12,7 @@ from typing import TextIO
 
 from fastsft import _C
 from fastsft.arguments.parsing.parser_options import DATA_NAMES
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fastsft inspect", description=__doc__)
+    parser = CommandParser(prog="fastsft inspect", description=__doc__)
     parser.add_argument(
         *DATA_NAMES, dest="data", metavar="FILE", required=True,
         help="files, patterns, weights, - for stdin",

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from fastsft.cli.command_parser import CommandParser
 from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
 from fastsft.runtime.messages import beside_result
 
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     listing = "\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft",
         description="Fine-tunes chat models. fastsft <command> --help says more.",
         epilog=f"commands:\n{listing}",

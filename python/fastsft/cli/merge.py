@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.arguments.sizes import parse_size
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.lora.merge import merge_adapter
 from fastsft.planning.device_memory import size_text
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """ADAPTER and OUT by place, or by the names of FastChat's apply_lora."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft merge",
         description=__doc__,
         epilog="W + scale B A is summed in float32 and rounded once; one tensor of the base is in memory at "

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 import fastsft
+from fastsft.cli.command_parser import CommandParser
 
 MODULES = ("train", "train_mem", "train_xformers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the absolute path of the module's file; 0 done, 2 for another name."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft path",
         description='The file of a training module: torchrun "$(fastsft path train_mem)" FLAGS',
     )

@@ -22,6 +22,7 @@ from fastsft.arguments.sharding_arguments import (
     strategy_of,
 )
 from fastsft.arguments.sizes import parse_size
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
 from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
@@ -42,7 +43,7 @@ _LORA = ("lora_r", "lora_target_modules", "lora_bias", "lora_modules_to_save", "
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fastsft plan", description=__doc__)
+    parser = CommandParser(prog="fastsft plan", description=__doc__)
     parser.add_argument(
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
         help="model directory, its config.json or hub name",

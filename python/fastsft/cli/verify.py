@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.trust import add_trust
 from fastsft.doctor.examination import examined
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fastsft verify",
         description=__doc__,
         epilog="Every byte is read, in blocks. Nothing is written.",

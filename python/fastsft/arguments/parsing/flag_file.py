@@ -95,7 +95,7 @@ def _value(key: str, value: object, action: Action, hint: object, path: str) -> 
 
 
 def _as_word(value: object, field: str) -> str | None:
-    """What the command line would have for a value that YAML makes of a word; None for other values."""
+    """The word of the command line for a value that YAML makes of one; None for other values."""
     if type(value) is int:
         return str(value)
     if type(value) is datetime.date:
