@@ -91,6 +91,13 @@ def test_nothing_to_train_on():
         RunPlan.of(args, 5)
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_empty_data_set_is_said_to_be_empty(drop_last):
+    args = TrainingArguments(output_dir="o", dataloader_drop_last=drop_last)
+    with pytest.raises(ValueError, match="train_dataset is empty: expected at least one row, got 0"):
+        RunPlan.of(args, 0)
+
+
 def test_data_seed_chooses_the_order():
     rows = TokenRows(Rows(np.ones(11, int), np.ones(11, int)), 8)
     for args, seed in [

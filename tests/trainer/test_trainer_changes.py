@@ -216,7 +216,7 @@ def test_a_train_dataset_that_cannot_be_trained_leaves_the_old_one(tmp_path):
     run = trainer(tmp_path)
     foreign = Rows([4], [1])
     foreign.max_id = 5000
-    for bad, message in [(foreign, "token id 5000"), (Rows([], []), "0 rows make no full batch")]:
+    for bad, message in [(foreign, "token id 5000"), (Rows([], []), "train_dataset is empty")]:
         with pytest.raises(ValueError, match=message):
             run.train_dataset = bad
     assert run.train_dataset is ROWS and len(run.train_rows) == 11 and run.plan.max_steps == 6

@@ -29,6 +29,11 @@ class RunPlan:
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
         """From the arguments and the size of the data set. ValueError when there is nothing to train on."""
+        if num_rows == 0:
+            raise ValueError(
+                "train_dataset is empty: expected at least one row, got 0; check the file that it was read "
+                "from, and filters of the script"
+            )
         batch, accumulation = args.train_batch_size, args.gradient_accumulation_steps
         micro_batches = _C.micro_batch_count(num_rows, batch, args.world_size, args.dataloader_drop_last)
         if micro_batches == 0:

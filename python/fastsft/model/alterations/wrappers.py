@@ -55,8 +55,8 @@ def check_head(model: PreTrainedModel) -> None:
     head = getattr(model, "get_output_embeddings", None)
     if head is not None and head() is None:
         raise ValueError(
-            f"Trainer: expected model to be a causal language model, got {type(model).__name__}, which has no "
-            "logits of the next token; load its weights with AutoModelForCausalLM, or train it with "
+            f"Trainer: expected model to be a causal language model, got {type(model).__name__}, which has "
+            "no logits of the next token; load its weights with AutoModelForCausalLM, or train it with "
             "transformers' Trainer"
         )
 
