@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.choices import plain
 from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
 from fastsft.arguments.distributed_state import (
     DistributedState,
@@ -195,7 +196,8 @@ class ArgumentViews:
         """All fields; values of names that end in `_token` are masked."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}  # type: ignore[arg-type]
         return {
-            name: f"<{name.upper()}>" if name.endswith("_token") else value for name, value in values.items()
+            name: f"<{name.upper()}>" if name.endswith("_token") else plain(value)
+            for name, value in values.items()
         }
 
     def to_json_string(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fastsft.arguments.choices import name_choices
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.rules.batches import settle_batches
 from fastsft.arguments.rules.checkpoints import settle_checkpoints
@@ -53,6 +54,7 @@ class TrainingArguments(ArgumentFields):
         settle_best_model(self)
         settle_hub(self)
         settle_faults(self)
+        name_choices(self)
         self._record = record_of(self, TrainingArguments, given)
 
     def settled_values(self) -> dict[str, Any]:

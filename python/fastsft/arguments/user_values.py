@@ -11,6 +11,7 @@ import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastsft.arguments.choices import plain
 from fastsft.arguments.support import default_of
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def record_of(args: object, declared: type[DataclassInstance], given: dict[str, 
 
 def is_same(one: object, other: object) -> bool:
     """Equal and of one type: True is not 1."""
+    one, other = plain(one), plain(other)
     return type(one) is type(other) and bool(one == other)
 
 
