@@ -4,25 +4,13 @@
 #include "shard/unit_state.h"
 
 namespace fastsft {
-namespace {
-
-at::Tensor cut(const at::Tensor& tensor, const UnitState& state, const ElementRange& range) {
-  return tensor.defined() ? tensor.narrow(0, range.begin - state.begin, range.size()) : tensor;
-}
-
-}  // namespace
 
 std::span<const float> HostValues::master(const UnitState& state, const ElementRange& range) {
   const auto size = static_cast<size_t>(range.size());
   if (!state.split() && state.master.is_cpu()) {
     return {state.master.const_data_ptr<float>() + (range.begin - state.begin), size};
   }
-  const UnitState piece{.unit = state.unit,
-                        .begin = range.begin,
-                        .end = range.end,
-                        .master = cut(state.master, state, range),
-                        .high = cut(state.high, state, range)};
-  held_ = host_copy(read_master(piece));
+  held_ = host_copy(read_master(state, range));
   return {held_.const_data_ptr<float>(), size};
 }
 

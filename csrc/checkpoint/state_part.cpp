@@ -58,11 +58,26 @@ StatePart part_to_write(Strategy& strategy, Communicator& all) {
 
 namespace {
 
+void make_room(at::Tensor& to, const at::Tensor& from, at::ScalarType dtype) {
+  const bool fits = to.defined() && to.numel() == from.numel() && to.scalar_type() == dtype;
+  if (!fits) to = host_buffer(from.numel(), from.device(), dtype);
+}
+
 void copy_values(at::Tensor& to, const at::Tensor& from) {
-  const bool fits =
-      to.defined() && to.numel() == from.numel() && to.scalar_type() == from.scalar_type();
-  if (!fits) to = host_buffer(from.numel(), from.device(), from.scalar_type());
+  make_room(to, from, from.scalar_type());
   to.copy_(from, /*non_blocking=*/true);
+}
+
+// In pieces: the halves of a split master become float32 on the device, where a plan leaves no room
+// for a whole unit of it.
+void copy_master(at::Tensor& to, const UnitState& from) {
+  constexpr int64_t kPiece = int64_t{1} << 24;
+  make_room(to, from.master, at::kFloat);
+  for (int64_t begin = from.begin; begin < from.end; begin += kPiece) {
+    const ElementRange range{begin, std::min(begin + kPiece, from.end)};
+    to.narrow(0, begin - from.begin, range.size())
+        .copy_(read_master(from, range), /*non_blocking=*/true);
+  }
 }
 
 // Of the first tensor that is not in host memory, where that is one.
@@ -89,7 +104,7 @@ void StateStaging::copy(const StatePart& live) {
     to.unit = from.unit;
     to.begin = from.begin;
     to.end = from.end;
-    copy_values(to.master, read_master(from));
+    copy_master(to.master, from);
     to.specs = from.specs;
     to.values.resize(from.values.size());
     for (size_t k = 0; k < from.values.size(); ++k) copy_values(to.values[k], from.values[k]);

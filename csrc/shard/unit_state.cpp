@@ -37,12 +37,18 @@ at::Tensor joined(const at::Tensor& high, const at::Tensor& low) {
 }  // namespace
 
 at::Tensor read_master(const UnitState& state) {
-  if (!state.split()) return state.master;
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(state.master.device());
-  const at::Tensor result = at::empty(state.master.sizes(), options);
+  return state.split() ? read_master(state, state.range()) : state.master;
+}
+
+at::Tensor read_master(const UnitState& state, const ElementRange& range) {
+  const int64_t first = range.begin - state.begin;
+  const at::Tensor master = state.master.narrow(0, first, range.size());
+  if (!state.split()) return master;
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(master.device());
+  const at::Tensor result = at::empty(master.sizes(), options);
   in_pieces(result.numel(), [&](int64_t begin, int64_t size) {
-    const at::Tensor low = state.master.narrow(0, begin, size);
-    const at::Tensor high = state.high.narrow(0, begin, size).to(low.device());
+    const at::Tensor low = master.narrow(0, begin, size);
+    const at::Tensor high = state.high.narrow(0, first + begin, size).to(low.device());
     result.narrow(0, begin, size).copy_(joined(high, low));
   });
   return result;

@@ -36,8 +36,10 @@ struct UnitState {
 
 // The master weights of a state, whether they are split or not (rule: ops/master/master.h).
 
-// float32 where the master lives: itself, or joined from its halves.
+// float32 where the master lives: itself, or joined from its halves. `range`: of the unit's
+// elements, which the state must hold.
 at::Tensor read_master(const UnitState& state);
+at::Tensor read_master(const UnitState& state, const ElementRange& range);
 // `values` (flat, any floating dtype, any device) become elements [begin, begin + numel) of the
 // range; of a split master both halves are written.
 void write_master(const UnitState& state, int64_t begin, const at::Tensor& values);
