@@ -47,7 +47,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
 
 
 def _way_out(where: str, flag: str) -> str:
-    """How a script gets rid of a wish that it may not know of."""
+    """Words for a script that gets rid of a wish, which it may not know of."""
     if where == _PRECISION:
         return (
             f'run os.environ.pop("{_PRECISION}") first: an earlier TrainingArguments({flag}=True) of this '
