@@ -94,7 +94,7 @@ def test_records_of_no_format_are_called_by_none(records: list[Any], tmp_path: P
     report = labelled(write_records(tmp_path / "d.json", records), SPANS).report
     assert format_lines([DataFile("d.json")], report) == []
     assert format_totals(report) == ["none that is known, 2 records"]
-    with pytest.raises(DataError, match="its records are of no data format that is read: ShareGPT"):
+    with pytest.raises(DataError, match="its records are of no data format that is read: Alpaca"):
         check_dropped("d.json", report, 1.0)
     mixed = labelled(write_records(tmp_path / "d.json", [*FORMATS["sharegpt"], *records]), SPANS).report
     assert len(format_lines([DataFile("d.json")], mixed)) == 1
