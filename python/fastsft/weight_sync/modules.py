@@ -281,7 +281,6 @@ class NamedTensorSource(BroadcastSource):
         self.config = getattr(self._module, "config", None)
 
     def describe(self) -> list[Described]:
-        check_no_adapters(self._module)
         buffers = {clean_name(name) for name, _ in self._module.named_buffers()}
         return [
             Described(name, tuple(tensor.shape), tensor.dtype, name in buffers, number)
