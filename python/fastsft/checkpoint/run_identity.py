@@ -161,6 +161,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
+    saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old ones have a limit, too
     for name in _FATAL:
         unknown = name in _IF_KNOWN and (saved.get(name) is None or current.get(name) is None)
         if saved.get(name) != current.get(name) and not unknown:

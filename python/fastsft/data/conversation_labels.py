@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.labelling import LIMIT, LabelSettings, describe, make_labeller
 from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
@@ -49,7 +49,7 @@ def label_conversation_file(
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
-    labelling = {**describe(labeller, settings.why), "max_record_bytes": options.max_record_bytes}
+    labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
     )  # not tomorrow's

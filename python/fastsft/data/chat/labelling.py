@@ -21,6 +21,7 @@ EACH = "each"  # of --train_turns
 EACH_WITH_THOUGHTS = "each_with_thoughts"  # what its "all" is with templates that rewrite only thoughts
 CALL_STOP = "call_stop_token"  # of labelling, what ends calls of tools where it is another token
 DATE = "template_date"  # of labelling, the day that the template was told
+LIMIT = "max_record_bytes"  # of labelling; a longer record stops the run
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
 
 
@@ -185,5 +186,5 @@ def labels_of(dataset: object) -> str | None:
 
 
 def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the reason, which changes no label, and the date, with which labels differ or do not."""
-    return {name: value for name, value in labelling.items() if name not in (WHY, DATE)}
+    """Without the reason and the limit, which change no label, and the date, with which they may or not."""
+    return {name: value for name, value in labelling.items() if name not in (WHY, DATE, LIMIT)}
