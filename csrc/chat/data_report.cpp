@@ -38,10 +38,10 @@ std::string fastchat_warning(const Mismatch& mismatch) {
                 ". #turn = ", mismatch.turns, ". (ignored)");
 }
 
-void DataReport::add(const LabelledRecord& record) {
+void DataReport::add(const LabelledRecord& record, const std::string& file) {
   if (record.is_cut_off) {
     ++num_truncated_;
-    return add_remarks(record);
+    return add_remarks(record, file);
   }
   const Example& example = record.labels.example;
   if (record.labels.dropped) warnings_.push_back({num_records_, record.labels.mismatch});
@@ -52,10 +52,12 @@ void DataReport::add(const LabelledRecord& record) {
   num_excluded_ += record.outcome == Action::kExcluded;
   num_salvaged_ += record.outcome < Action::kUnlabelled && has_action(record, Action::kSalvaged);
   num_truncated_ += has_action(record, Action::kTruncated);
-  add_remarks(record);
+  add_remarks(record, file);
 }
 
-void DataReport::add_remarks(const LabelledRecord& record) {
+void DataReport::add_remarks(const LabelledRecord& record, const std::string& file) {
+  if (record.findings.empty()) return;
+  const std::string name = file.empty() ? record.name : concat(file, ": ", record.name);
   for (size_t i = 0; i < record.findings.size(); ++i) {
     const Finding& finding = record.findings[i];
     const auto is_same = [&](const Finding& other) { return other.remark == finding.remark; };
@@ -68,9 +70,8 @@ void DataReport::add_remarks(const LabelledRecord& record) {
       entry.reason = (has_place ? concat("message ", finding.message, ": ") : "") + finding.reason;
     }
     ++entry.count;
-    const bool is_named =
-        !entry.first.empty() && entry.first.back() == record.name;  // another row of it
-    if (entry.first.size() < kNumNamed && !is_named) entry.first.push_back(record.name);
+    const bool is_named = !entry.first.empty() && entry.first.back() == name;  // another row of it
+    if (entry.first.size() < kNumNamed && !is_named) entry.first.push_back(name);
   }
 }
 

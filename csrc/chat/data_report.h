@@ -21,7 +21,7 @@ class DataReport {
   struct Entry {
     int64_t count = 0;  // records
     std::array<int64_t, kNumActions> by_action{};
-    std::vector<std::string> first;  // ids of the first five records
+    std::vector<std::string> first;  // the first five records, of several files with the file
     std::string reason;              // of the first record, in words; may be empty
   };
   // What one of the files was read as.
@@ -38,8 +38,9 @@ class DataReport {
     Mismatch mismatch;
   };
 
-  // One that is cut off is no record: it counts as truncated and by its remarks.
-  void add(const LabelledRecord& record);
+  // One that is cut off is no record: it counts as truncated and by its remarks. `file`: its name
+  // in front of the record's; empty where there is only one.
+  void add(const LabelledRecord& record, const std::string& file = "");
   // Counts another part of the data set after this one.
   void append(const DataReport& next);
 
@@ -67,7 +68,7 @@ class DataReport {
   static DataReport from_json(const std::string& text);
 
  private:
-  void add_remarks(const LabelledRecord& record);
+  void add_remarks(const LabelledRecord& record, const std::string& file);
 
   int64_t num_records_ = 0;
   int64_t num_tokens_ = 0;

@@ -41,6 +41,11 @@ std::vector<DataReport::FormatUse> InputWalk::formats(const Labeller& labeller) 
   return formats;
 }
 
+const std::string& InputWalk::file_of(const InputChunk& chunk) const {
+  static const std::string none;
+  return inputs_.size() > 1 ? chunk.input->name : none;
+}
+
 void InputWalk::count(const InputChunk& chunk) {
   DataReport::FormatUse& use = formats_[chunk.index];
   use.name = chunk.format.name;

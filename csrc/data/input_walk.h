@@ -44,6 +44,8 @@ class InputWalk {
 
   // False when there is no more.
   bool next(InputChunk& chunk);
+  // The name of a chunk's file; empty where there is only one.
+  const std::string& file_of(const InputChunk& chunk) const;
   // Counts a chunk that was parsed; in the order of the data.
   void count(const InputChunk& chunk);
   const std::vector<DataReport::FormatUse>& formats() const { return formats_; }

@@ -7,10 +7,12 @@
 namespace fastsft {
 namespace {
 
-void add(const LabelledRecord& record, bool is_first_copy, LabelSink& sink, LabelSummary& summary) {
+// `file`: where there are several.
+void add(const LabelledRecord& record, const std::string& file, bool is_first_copy, LabelSink& sink,
+         LabelSummary& summary) {
   if (record.faults.empty()) {
     if (record.has_row()) sink.add(record.labels.example);
-    summary.report.add(record);
+    summary.report.add(record, file);
     return;
   }
   if (!is_first_copy) return;
@@ -55,7 +57,9 @@ class LabelWork : public OrderedWork {
     walk_.count(piece);
     for (size_t i = 0; i < piece.records.size(); ++i) {
       const int64_t copies = piece.input->share.copies(piece.records[i].number);
-      for (int64_t k = 0; k < copies; ++k) add(piece.labelled[i], k == 0, sink_, summary_);
+      for (int64_t k = 0; k < copies; ++k) {
+        add(piece.labelled[i], walk_.file_of(piece), k == 0, sink_, summary_);
+      }
     }
     if (!piece.bad_records.empty()) sink_.add_bad_records(piece.bad_records);
   }
@@ -103,7 +107,7 @@ LabelledData label_conversations(const std::vector<Conversation>& conversations,
   MemorySink memory;
   LabelSummary summary;
   for (const LabelledRecord& record : labeller.label(conversations)) {
-    add(record, true, memory, summary);
+    add(record, "", true, memory, summary);
   }
   return {std::move(memory.dataset), std::move(summary), ""};
 }

@@ -47,7 +47,7 @@ class SurveyWork : public OrderedWork {
       const LabelledRecord& labelled = piece.labelled[i];
       const int64_t copies = piece.input->share.copies(piece.records[i].number);
       if (labelled.faults.empty()) {
-        count(labelled, copies);
+        count(labelled, walk_.file_of(piece), copies);
       } else if (copies > 0) {
         add_fault(labelled.faults.front());
       }
@@ -86,8 +86,8 @@ class SurveyWork : public OrderedWork {
     }
   }
 
-  void count(const LabelledRecord& labelled, int64_t copies) {
-    for (int64_t i = 0; i < copies; ++i) survey_.summary.report.add(labelled);
+  void count(const LabelledRecord& labelled, const std::string& file, int64_t copies) {
+    for (int64_t i = 0; i < copies; ++i) survey_.summary.report.add(labelled, file);
     if (!labelled.has_row() || copies == 0) return;
     int64_t learned = 0;
     for (const TokenSpan& span : labelled.labels.example.learned) learned += span.end - span.begin;

@@ -15,7 +15,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.data import supervised as data
-from fastsft.data.chat.labelling import make_labeller
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.sources.data_files import DataFile, JsonLines, data_files, open_input, read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
@@ -162,6 +162,23 @@ def test_faults_name_their_file_and_its_record(tmp_path: Path, plain: Path) -> N
     options = SimpleNamespace(data_path=f"{plain},{bad}", eval_data_path=None, lazy_preprocess=False)
     with pytest.raises(IndexError, match=r"bad.jsonl: record 1 \(id z\): empty conversation \[line 2, byte"):
         data.make_supervised_data_module(TOKENIZER, options)
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_remarks_name_the_file_of_a_record_where_there_are_several(
+    tmp_path: Path, plain: Path, several: bool
+) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(LINES[: LINES.index(b"\n") + 1] + b'{"id": "z", "conversations": []}\n')
+    files = [DataFile(str(plain)), DataFile(str(bad), 2)] if several else [DataFile(str(bad))]
+    settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
+    labeller = make_labeller(TOKENIZER.native, 64, 0, settings)
+    report = _C.label_inputs([open_input(file) for file in files], labeller).report
+    name = f"{bad}: z" if several else "z"
+    assert f"first: {name} (empty conversation)" in report.summary()
+    reasons = json.loads(report.to_json())["reasons"]
+    assert reasons["empty_conversation"]["first"] == [name]
+    assert reasons["empty_conversation"]["count"] == (2 if several else 1)
 
 
 def test_records_of_python_objects() -> None:

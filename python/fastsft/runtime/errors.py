@@ -9,7 +9,7 @@ class RunStoppedError(RuntimeError):
     exit_status = 1
 
 
-class Interrupted(SystemExit, KeyboardInterrupt):  # noqa: N818  no error
+class Interrupted(SystemExit, KeyboardInterrupt):
     """After Ctrl-C in a script, when the run has saved: `except KeyboardInterrupt` has it.
 
     Where nothing does, the process ends with status 130 and no traceback.
