@@ -14,6 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from fastsft.checkpoint import save, saver
 from fastsft.runtime import place
 from trainer_pairs import Plain, ours, theirs
 
@@ -34,6 +35,22 @@ class Notes(transformers.TrainerCallback):
         (folder / "note.json").write_text(json.dumps({"step": state.global_step}))
         (folder / "adapter").mkdir()
         (folder / "adapter" / "part.bin").write_bytes(b"x")
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
+    """The checkpoint of `step` is not written. Returns the names of those that are tried."""
+    tried: list[str] = []
+    commit = save.commit_checkpoint
+
+    def refuse(directory: Any, target: Path, *rest: Any) -> Any:
+        tried.append(Path(target).name)
+        if Path(target).name == f"checkpoint-{step}":
+            raise OSError(28, "No space left on device")
+        return commit(directory, target, *rest)
+
+    monkeypatch.setattr(save, "commit_checkpoint", refuse)
+    monkeypatch.setattr(saver, "commit_checkpoint", refuse)
+    return tried
 
 
 def weights(module: Any) -> dict[str, torch.Tensor]:
@@ -98,6 +115,26 @@ def test_files_of_a_callback_stay_in_their_checkpoint(tmp_path: Path, side: Any)
         assert (folder / "adapter" / "part.bin").is_file()
         assert (folder / "model.safetensors").is_file()
     assert not list(tmp_path.glob("previous-*"))
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_callback_does_not_hear_of_a_checkpoint_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    tried = full_disk(monkeypatch, 4)
+    trainer = ours(
+        tmp_path, Plain(8), max_steps=6, num_train_epochs=3, save_strategy="steps", save_steps=2,
+        on_save_error="continue", async_save=behind,
+    )  # fmt: skip
+    trainer.add_callback(Notes())
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert tried == [
+        "checkpoint-2",
+        "checkpoint-4",
+        "checkpoint-6",
+    ]  # the second once, at the epoch's end too
+    assert {path.parent.name for path in tmp_path.glob("*/note.json")} == {"checkpoint-2", "checkpoint-6"}
 
 
 def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

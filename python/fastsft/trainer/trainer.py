@@ -315,7 +315,8 @@ class Trainer(
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
         It is written during training, until `saver.wait()` returns (checkpoint/saver.py); before `on_save`
-        where a script's callback hears of it.
+        where a script's callback hears of it. Without `on_save` where it could not be written and the run
+        goes on.
         """
         self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
@@ -329,7 +330,10 @@ class Trainer(
             self.saver.save(path)
             if any(is_own(each, "on_save") for each in self.callbacks.callbacks):
                 self.saver.wait()  # it may read the checkpoint, or put files of its own there
-            self.fire("on_save")
+            if self.saver.has(path):
+                self.fire("on_save")
+            else:
+                self.control.should_save = False  # as the event does: this step is not tried again
         return path
 
     def save_failed(self, directory: Path) -> None:
