@@ -82,7 +82,7 @@ def test_an_old_checkpoint_goes_on(warm: WarmRanks, tmp_path: Path) -> None:
     back_to_step_2(out)
     state = out / "checkpoint-2" / "fastsft_state.json"
     content = json.loads(state.read_text())
-    assert len(content.pop("base_weights")) == 64
+    assert content.pop("base_weights").startswith("files of float")
     state.write_text(json.dumps(content))
     reseal(out / "checkpoint-2")
     change_one_tensor(base)

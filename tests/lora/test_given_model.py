@@ -205,7 +205,56 @@ def test_a_base_model_without_native_engine_is_named_with_the_way_out(tmp_path: 
     assert len(losses(trainer)) == 1
 
 
-def make_trainer(output: Path, base: Any, config: LoraConfig) -> Any:
-    values = {**FLAGS, "max_steps": 1, "model_max_length": WIDTH, "plot_loss": False}
+def make_trainer(output: Path, base: Any, config: LoraConfig, **flags: Any) -> Any:
+    values = {**FLAGS, "max_steps": 1, "model_max_length": WIDTH, "plot_loss": False, **flags}
     args = fastsft.TrainingArguments(str(output), **values)
     return fastsft.Trainer(base, args, None, Plain(), peft_config=config)
+
+
+_SAVING = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+_QV = {"target_modules": ["q_proj", "v_proj"]}
+
+
+def go_on_from_step_2(trainer: Any) -> list[float]:
+    trainer.train(resume_from_checkpoint=str(Path(trainer.args.output_dir) / "checkpoint-2"))
+    return losses(trainer)
+
+
+def test_frozen_originals_of_trained_modules_do_not_count(tmp_path: Path) -> None:
+    """Rows of new tokens are drawn anew at each start; the checkpoint has the trained ones."""
+
+    def grown(seed: int) -> Any:
+        base = model()
+        torch.manual_seed(seed)
+        base.resize_token_embeddings(VOCABULARY + 8)
+        config = LoraConfig(task_type="CAUSAL_LM", modules_to_save=["embed_tokens", "lm_head"], **_QV)
+        return ours(tmp_path, Plain(), module=get_peft_model(base, config), **_SAVING)
+
+    whole = grown(1)
+    whole.train()
+    assert go_on_from_step_2(grown(2)) == losses(whole)
+
+
+@pytest.mark.parametrize("begun", ["directory", "model"])
+def test_a_directory_and_a_model_made_of_it_go_on_from_each_other(begun: str, tmp_path: Path) -> None:
+    base = model()
+    base.save_pretrained(tmp_path / "base")
+    given = {"directory": str(tmp_path / "base"), "model": base}
+
+    def trainer(kind: str) -> Any:
+        config = LoraConfig(task_type="CAUSAL_LM", r=4, **_QV)
+        return make_trainer(tmp_path / "out", given[kind], config, **_SAVING)
+
+    trainer(begun).train()
+    rest = go_on_from_step_2(trainer("model" if begun == "directory" else "directory"))
+    assert len(rest) == 4
+
+
+def test_a_base_model_of_another_type_goes_on_with_a_line(tmp_path: Path) -> None:
+    ours(tmp_path, Plain(), module=wrapped(**_QV), **_SAVING).train()
+    narrow = wrapped(**_QV)
+    narrow.get_base_model().bfloat16()
+    with collected() as notices:
+        go_on_from_step_2(ours(tmp_path, Plain(), module=narrow, **_SAVING))
+    wanted = "the type of the base weights was float32, now it is bfloat16"
+    assert any(wanted in line for line in notices.warned), notices

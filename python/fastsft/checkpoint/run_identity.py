@@ -11,6 +11,7 @@ from fastsft.checkpoint.other_run import difference
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, what_counts
 from fastsft.data.token_cache import tokenizer_digest
+from fastsft.model.base_identity import has_other_types, is_comparable, types_of
 from fastsft.model.tuned_products import keep_tuned_products, tuned_products
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
@@ -60,6 +61,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "unit_hashes": list(engine.unit_hashes),
         "micro_batch_tokens": trainer.token_budget,
         "attention_kernel": trainer.model.attention_kernel,
+        "tune_gemm": args.tune_gemm,
         "tuned_products": tuned_products(args.device),
         "sync_each_batch": trainer.sync_each_batch,
         "bad_steps": trainer.bad_steps.state(),
@@ -163,12 +165,12 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
     saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old ones have a limit, too
     for name in _FATAL:
-        unknown = name in _IF_KNOWN and (saved.get(name) is None or current.get(name) is None)
-        if saved.get(name) != current.get(name) and not unknown:
+        if saved.get(name) != current.get(name) and not _is_unknown(name, saved.get(name), current.get(name)):
             raise ValueError(
                 f"{directory} {difference(name, saved.get(name), current[name])}, or start from step 0 with "
                 "another --output_dir or --no_resume True"
             )
+    _warn_of_base_types(saved.get("base_weights"), current["base_weights"], directory)
     _keep_plan(trainer, saved, directory)
     _keep_attention_kernel(trainer, saved, directory)
     _keep_tuned_products(trainer, saved, directory)
@@ -179,10 +181,23 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
             warn_of_change(directory, name, saved[name], current[name])
 
 
+def _is_unknown(name: str, old: Any, new: Any) -> bool:
+    """True if two values that differ do not tell whether the runs do."""
+    if name not in _IF_KNOWN or old is None or new is None:
+        return name in _IF_KNOWN
+    return name == "base_weights" and not is_comparable(old, new)
+
+
 def warn_of_change(directory: str | Path, name: str, saved: object, current: object) -> None:
     """An argument that the checkpoint was made with differs, and the run's counts from here on."""
     old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
     warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
+
+
+def _warn_of_base_types(old: str | None, new: str | None, directory: str | Path) -> None:
+    """Weights of another type may be the same ones, or other ones."""
+    if old is not None and new is not None and has_other_types(old, new):
+        warn_of_change(directory, "the type of the base weights", types_of(old), types_of(new))
 
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
@@ -217,12 +232,15 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
 
 def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Another algorithm of a product rounds differently, and a measurement may come out another way."""
-    was, now = saved.get("tuned_products"), trainer.args.tune_gemm
-    reason: str | None = f"tune_gemm was {bool(was)}, now it is {now}"
-    if was and now:
-        reason = keep_tuned_products(was, trainer.args.device)
-    if reason and (was or now):
-        warn_once(f"{directory}: matrix products run by other algorithms from here on: {reason}")
+    was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
+    products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
+    reason = None if was == now else f"tune_gemm was {was}, now it is {now}"
+    if products and now and tokens != trainer.token_budget:
+        reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.token_budget:,}"
+    elif products and now:
+        reason = keep_tuned_products(products, trainer.args.device)
+    if reason:
+        warn_once(f"{directory}: matrix products may run by other algorithms from here on: {reason}")
 
 
 def _check_global_batch(saved: dict[str, int], current: dict[str, int], directory: str | Path) -> None:

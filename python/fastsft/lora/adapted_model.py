@@ -92,7 +92,8 @@ class AdaptedModel(CausalLM):
         """The base model's weights, then the adapters; collective."""
         super().load_weights(engine)
         if launch().rank == 0:
-            self._base_weights = sampled_digest(self.source_directory, self.tied_names())
+            without = [*self.tied_names(), *self.targets.trained]
+            self._base_weights = sampled_digest(self.source_directory, without)
         put_values(engine, self._values)
 
     def load_saved(self, engine: _C.Engine, directory: str) -> None:

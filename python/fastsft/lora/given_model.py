@@ -10,17 +10,19 @@ from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
     engine_name,
+    is_replaced,
     settings_of,
     trained_values,
     write_values,
 )
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.base_identity import VALUES, base_identity
 from fastsft.model.family import is_native
 from fastsft.model.live_weights import LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_digests import tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
@@ -108,8 +110,13 @@ class GivenPeftModel(AdaptedModel):
     def base_weights(self) -> str | None:
         """As AdaptedModel's, of all values; on every rank."""
         trained = self.targets.shapes()
-        frozen = sorted(digest for name, digest in self._weights.items() if name not in trained)
-        return hashlib.sha256("\n".join(frozen).encode()).hexdigest() if frozen else None
+        frozen = sorted(
+            digest for name, digest in self._weights.items() if name not in trained and not is_replaced(name)
+        )
+        if not frozen:
+            return None
+        types = (type_of_digest(digest) for digest in frozen)
+        return base_identity(VALUES, types, hashlib.sha256("\n".join(frozen).encode()).hexdigest())
 
     def changed_weights(self) -> list[str]:
         """Parameters that somebody has written to since the engine has them."""

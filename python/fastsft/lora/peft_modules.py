@@ -22,6 +22,7 @@ _WHERE = f"Trainer(model=PeftModel): peft_config[{ADAPTER!r}]"
 _KINDS = ("PeftModel", "PeftModelForCausalLM")
 _BASE = "base_model.model."
 _COPY = f".modules_to_save.{ADAPTER}."
+_ORIGINAL = ".original_module."
 
 
 def is_peft_model(model: object) -> TypeGuard[PeftModel]:
@@ -110,6 +111,11 @@ def engine_name(name: str) -> str:
     """
     inside = name.removeprefix(_BASE).replace(_COPY, ".").replace(".base_layer", "")
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
+
+
+def is_replaced(name: str) -> bool:
+    """True for an engine's name of a frozen original, which the model computes nothing with."""
+    return _ORIGINAL in name
 
 
 def trained_values(model: PeftModel, targets: Targets) -> dict[str, torch.Tensor]:

@@ -62,3 +62,8 @@ def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         found[name] = f"{list(tensor.shape)} {tensor.dtype} {_C.buffer_checksum(flat, flat.numel()):08x}"
     return found
+
+
+def type_of_digest(digest: str) -> str:
+    """The type of the tensor that has this digest of `tensor_digests`: `bfloat16`."""
+    return digest.split()[-2].removeprefix("torch.")

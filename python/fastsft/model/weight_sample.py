@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.model.stored_weights import WIDTHS, StoredTensor, StoredWeights, bits_of
+from fastsft.model.base_identity import FILES, base_identity
+from fastsft.model.stored_weights import DTYPES, WIDTHS, StoredTensor, StoredWeights, bits_of
 from fastsft.runtime.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -17,10 +18,11 @@ _BLOCK, _BLOCKS = 4096, 4  # bytes of a block, and blocks of a tensor, evenly sp
 
 
 def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
-    """SHA-256 of name, type, shape and at most 16 KiB of each tensor; None for files that cannot be read.
+    """SHA-256 of name, type, shape and at most 16 KiB of each tensor, as `base_identity` writes it.
 
-    The directory's name and the division into files do not count, nor do integers and the tables of rope that
-    old releases saved. without: names of tensors that are copies of others.
+    None for files that cannot be read. The directory's name and the division into files do not count, nor do
+    integers and the tables of rope that old releases saved. without: names of tensors that are copies of
+    others, or trained.
     """
     try:
         stored = StoredWeights(directory)
@@ -29,7 +31,10 @@ def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str 
             for name, each in stored.tensors.items()
             if name not in without and each.dtype in WIDTHS and not name.endswith("rotary_emb.inv_freq")
         ]
-        return None if stored.problems else _digest(dict(_samples(stored, kept)))
+        if stored.problems:
+            return None
+        types = [DTYPES[each.dtype] for each in kept]
+        return base_identity(FILES, types, _digest(dict(_samples(stored, kept))))
     except (ValueError, RuntimeError, OSError):
         return None
 
