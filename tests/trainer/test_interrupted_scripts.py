@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from transformers.integrations import integration_utils
 
 from fastsft.checkpoint import save, saver
 from fastsft.runtime import place
@@ -137,8 +138,43 @@ def test_a_callback_does_not_hear_of_a_checkpoint_that_failed(
     assert {path.parent.name for path in tmp_path.glob("*/note.json")} == {"checkpoint-2", "checkpoint-6"}
 
 
+class Uploads:
+    """MLflow's module, for transformers' callback."""
+
+    class PythonModel:
+        """Of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.pyfunc, self.logged = self, []
+
+    def log_model(self, name: str, artifacts: dict[str, str], **_: Any) -> None:
+        self.logged.append((name, (Path(artifacts["model_path"]) / "model.safetensors").is_file()))
+
+
+@pytest.mark.parametrize("side", [ours, theirs])
+def test_trackers_of_transformers_find_the_checkpoint(tmp_path: Path, side: Any) -> None:
+    class Tracker(integration_utils.MLflowCallback):
+        def __init__(self) -> None:
+            self._ml_flow, self._initialized, self._log_artifacts = Uploads(), True, True
+            self._auto_end_run = False
+
+        setup = on_log = on_train_begin = on_train_end = transformers.TrainerCallback.on_log
+
+    trainer = side(tmp_path, Plain(16), max_steps=4, save_strategy="steps", save_steps=2)
+    tracker = Tracker()
+    trainer.add_callback(tracker)
+    trainer.train()
+    assert tracker._ml_flow.logged == [("checkpoint-2", True), ("checkpoint-4", True)]
+
+
+class Silent(transformers.TrainerCallback):
+    """Has no `on_save`."""
+
+
 def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = ours(tmp_path, Plain(16), max_steps=4, save_strategy="steps", save_steps=2)
+    trainer.add_callback(Silent())
+    trainer.add_callback(transformers.PrinterCallback())
     waits: list[int] = []
     fire = trainer.fire
 

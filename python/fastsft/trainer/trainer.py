@@ -33,7 +33,7 @@ from fastsft.trainer.agreed_inputs import agree_on_model, agree_on_plan, meet_fo
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.best_model import BestModel
 from fastsft.trainer.callback_handler import CallbackHandler, DefaultFlow, set_intervals
-from fastsft.trainer.callback_notices import is_own, tell_callbacks
+from fastsft.trainer.callback_notices import hears_of_saves, tell_callbacks
 from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
@@ -315,7 +315,7 @@ class Trainer(
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
         It is written during training, until `saver.wait()` returns (checkpoint/saver.py); before `on_save`
-        where a script's callback hears of it. Without `on_save` where it could not be written and the run
+        where a callback does something then. Without `on_save` where it could not be written and the run
         goes on.
         """
         self._keep_paths()
@@ -328,7 +328,7 @@ class Trainer(
         self.state.stateful_callbacks = self.callbacks.states()
         with deadline(self.args, "save"), self.progress.phase("saving", path.name):
             self.saver.save(path)
-            if any(is_own(each, "on_save") for each in self.callbacks.callbacks):
+            if any(hears_of_saves(each) for each in self.callbacks.callbacks):
                 self.saver.wait()  # it may read the checkpoint, or put files of its own there
             if self.saver.has(path):
                 self.fire("on_save")
