@@ -11,6 +11,7 @@ import torch
 
 from e2e.command_line import TRAINER, tensors
 from fastsft.lora.merge import merge_adapter
+from fastsft.model.conversion import convert_model
 from warm_ranks import WarmRanks
 
 FLAGS: dict[str, Any] = {
@@ -102,3 +103,24 @@ def test_what_another_wrote_stays(warm: WarmRanks, kind: str, out: Path, tmp_pat
     wanted = "never overwritten" if kind == "the base model" else "already, and fastsft did not write it"
     assert f"{merged}" in error and wanted in error
     assert sorted(path.name for path in merged.iterdir()) == before
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_model_of_another_command_is_put_aside(
+    warm: WarmRanks, is_finished: bool, out: Path, tmp_path: Path
+) -> None:
+    """`fastsft convert` wrote it where --save_merged writes."""
+    if not is_finished:
+        (out / "fastsft_finished.json").unlink()
+    shutil.rmtree(out / "merged")
+    convert_model(TRAINER / "model_untied", out / "merged", None, 5_000_000_000)
+    kept = tensors(out / "merged")
+    printed = warm.train(FLAGS, out)
+    (aside,) = out.glob("previous-*-merged")
+    assert aside.name in printed
+    found = tensors(aside)
+    assert all(torch.equal(found[name], value) for name, value in kept.items())
+    assert_merged(out, tmp_path / "again")
+    (out / "fastsft_finished.json").unlink()
+    warm.train(FLAGS, out)
+    assert list(out.glob("previous-*-merged")) == [aside]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,18 +21,23 @@ from fastsft.model.family import ties_embeddings
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.regular_files import read_json_object
+from fastsft.runtime.written_files import Digest, digest_of_file
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments
     from fastsft.model.causal_lm import CausalLM
 
 FOLDER = "merged"
+_RECORD, _KEY = ".fastsft-merged.json", "manifest"  # of what --save_merged wrote into the folder
 
 
 def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
     """Before training: ValueError where --save_merged could not write its folder, or not merge.
 
-    A merged model that fastsft wrote there is replaced at the end, one that the run begins with is not.
+    A merged model that --save_merged wrote there is replaced at the end, another one that fastsft wrote is
+    put aside then, and one that the run begins with is refused.
     """
     place = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
@@ -69,7 +75,8 @@ def save_merged(trainer: MergingTrainer) -> Path:
     """Merge the adapter that is saved in `output_dir` into its base model; collective. The merged model.
 
     The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size. A merged model
-    that is there is replaced in one step. ValueError as `merge_adapter`.
+    of --save_merged that is there is replaced in one step, another one is put aside. ValueError as
+    `merge_adapter`.
     """
     folder = Path(trainer.args.output_dir or ".")
     with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
@@ -96,6 +103,7 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
 
     def merge() -> None:
         if is_needed():
+            _put_aside_others(folder)
             merge_adapter(
                 folder,
                 folder / FOLDER,
@@ -104,6 +112,7 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
                 max_shard_size=parse_size(args.max_shard_size),
                 replaces=True,
             )
+            replace_file(folder / _RECORD, json.dumps({_KEY: _digest(folder)}) + "\n")
             tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
 
     agreement = Agreement(f"merging into {folder / FOLDER}")
@@ -112,8 +121,29 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
 
 
 def _is_current(folder: Path) -> bool:
-    """True if the merged model in `folder` was written after the adapter there."""
+    """True if the merged model in `folder` was written by a run there, and after the adapter."""
     place = folder / FOLDER
-    if not is_converted(place):
+    if not is_converted(place) or not _is_own(folder):
         return False
     return (place / "manifest.json").stat().st_mtime_ns >= (folder / WEIGHTS_NAME).stat().st_mtime_ns
+
+
+def _digest(folder: Path) -> Digest:
+    return digest_of_file(folder / FOLDER / "manifest.json")
+
+
+def _is_own(folder: Path) -> bool:
+    """True if --save_merged wrote the model that fastsft wrote there: `fastsft convert` writes such, too."""
+    try:
+        return bool(read_json_object(folder / _RECORD).get(_KEY) == list(_digest(folder)))
+    except ValueError:  # also where there is no record, as of older versions
+        return False
+
+
+def _put_aside_others(folder: Path) -> None:
+    from fastsft import _C
+
+    place = folder / FOLDER
+    if is_converted(place) and not _is_own(folder):
+        aside = Path(_C.put_aside(str(place)))
+        tell(f"{place}, which --save_merged is not on record to have written, is now called {aside.name}")
