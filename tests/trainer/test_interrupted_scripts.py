@@ -15,8 +15,10 @@ import transformers
 from safetensors.torch import load_file
 from transformers.integrations import integration_utils
 
+from called_back_run import hear_of_saves
 from fastsft.checkpoint import save, saver
 from fastsft.runtime import place
+from ranks import run_ranks
 from trainer_pairs import Plain, ours, theirs
 
 
@@ -165,6 +167,10 @@ def test_trackers_of_transformers_find_the_checkpoint(tmp_path: Path, side: Any)
     trainer.add_callback(tracker)
     trainer.train()
     assert tracker._ml_flow.logged == [("checkpoint-2", True), ("checkpoint-4", True)]
+
+
+def test_an_on_save_of_one_rank_alone(tmp_path: Path) -> None:
+    assert run_ranks(2, hear_of_saves, tmp_path, launched=True, seconds=60) == [[True] * 3, []]
 
 
 class Silent(transformers.TrainerCallback):

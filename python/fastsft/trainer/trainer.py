@@ -21,6 +21,7 @@ from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.model.tuned_products import forget_tuned_products
 from fastsft.ranks import process_group as launcher
+from fastsft.ranks.agreement import on_any_rank
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
@@ -315,8 +316,8 @@ class Trainer(
         """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
 
         It is written during training, until `saver.wait()` returns (checkpoint/saver.py); before `on_save`
-        where a callback does something then. Without `on_save` where it could not be written and the run
-        goes on.
+        where a callback of any rank does something then. Without `on_save` where it could not be written and
+        the run goes on.
         """
         self._keep_paths()
         path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
@@ -328,7 +329,7 @@ class Trainer(
         self.state.stateful_callbacks = self.callbacks.states()
         with deadline(self.args, "save"), self.progress.phase("saving", path.name):
             self.saver.save(path)
-            if any(hears_of_saves(each) for each in self.callbacks.callbacks):
+            if on_any_rank(any(hears_of_saves(each) for each in self.callbacks.callbacks)):
                 self.saver.wait()  # it may read the checkpoint, or put files of its own there
             if self.saver.has(path):
                 self.fire("on_save")
