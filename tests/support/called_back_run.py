@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
+import torch
 import transformers
 
+from fastsft.checkpoint import save
 from fastsft.runtime.place import launch
 from trainer_pairs import Plain, ours
 
@@ -25,3 +30,30 @@ def hear_of_saves(groups: dict[str, str], output: Path) -> list[bool]:
     trainer.add_callback(quiet)
     trainer.train()
     return found
+
+
+class Hit(transformers.TrainerCallback):
+    """The user's Ctrl-C after step 2, at the second rank."""
+
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        if state.global_step == 2 and launch().rank == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupt_with_a_full_disk(groups: dict[str, str], output: Path, fsdp: str) -> dict[str, Any]:
+    """What is raised, and whether the weights of the given model have moved."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    save.commit_checkpoint = refuse
+    trainer = ours(output, Plain(32), max_steps=6, save_strategy="no", fsdp=fsdp)
+    trainer.add_callback(Hit())
+    module = trainer.model.module
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    try:
+        trainer.train()
+    except KeyboardInterrupt as error:
+        said = str(error)
+    now = module.state_dict()
+    return {"said": said, "moved": any(not torch.equal(now[name], value) for name, value in before.items())}

@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file
 from transformers.integrations import integration_utils
 
-from called_back_run import hear_of_saves
+from called_back_run import hear_of_saves, interrupt_with_a_full_disk
 from fastsft.checkpoint import save, saver
 from fastsft.runtime import place
 from ranks import run_ranks
@@ -105,6 +105,67 @@ def test_a_cell_shows_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt) as left:
         interrupted(tmp_path).train()
     assert not isinstance(left.value, SystemExit)
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_an_interrupt_with_a_full_disk_keeps_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, behind: bool
+) -> None:
+    full_disk(monkeypatch, 2)
+    trainer = ours(
+        tmp_path, Plain(16), max_steps=6, save_strategy="no", on_save_error=policy, async_save=behind
+    )
+    trainer.add_callback(Hit())
+    before = weights(trainer.model.module)
+    with pytest.raises(KeyboardInterrupt, match=r"checkpoint-2 (could not be|was not) saved") as left:
+        trainer.train()
+    if policy == "stop":
+        assert "No space left on device" in str(left.value)
+        assert isinstance(left.value.__cause__, OSError)
+    now = weights(trainer.model.module)
+    assert any(not torch.equal(now[name], before[name]) for name in now)
+    assert all(torch.equal(now[name], value) for name, value in trainer.engine.named_parameters().items())
+
+
+@pytest.mark.parametrize("fsdp", ["", "full_shard"])
+def test_ranks_with_a_full_disk_keep_the_weights(tmp_path: Path, fsdp: str) -> None:
+    first, second = run_ranks(2, interrupt_with_a_full_disk, tmp_path, fsdp, launched=True, seconds=60)
+    assert first["moved"] and second["moved"]
+    assert "checkpoint-2 could not be saved" in first["said"] and "No space left" in first["said"]
+    assert "checkpoint-2 could not be saved" in second["said"] and "No space left" in second["said"]
+
+
+class Failing(Hit):
+    """Of a script, with a mistake in it."""
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake of the script")
+
+
+def test_a_mistake_in_a_callback_is_not_a_save_that_failed(tmp_path: Path) -> None:
+    trainer = ours(tmp_path, Plain(16), max_steps=6, save_strategy="no")
+    trainer.add_callback(Failing())
+    before = weights(trainer.model.module)
+    with pytest.raises(RuntimeError, match="a mistake of the script"):
+        trainer.train()
+    assert any(not torch.equal(value, before[name]) for name, value in weights(trainer.model.module).items())
+
+
+class Impatient(Hit):
+    """Ctrl-C once more, while the checkpoint is saved."""
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_interrupt_keeps_the_weights(tmp_path: Path) -> None:
+    trainer = ours(tmp_path, Plain(16), max_steps=6, save_strategy="no")
+    trainer.add_callback(Impatient())
+    before = weights(trainer.model.module)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert any(not torch.equal(value, before[name]) for name, value in weights(trainer.model.module).items())
 
 
 @pytest.mark.parametrize("side", [ours, theirs])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from fastsft import _C
 from fastsft.callbacks.state import TrainerState
 from fastsft.planning.run_plan import EpochGroups
 from fastsft.runtime.errors import Interrupted, NotFiniteError
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import is_notebook
+from fastsft.runtime.place import is_notebook, launch
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
@@ -269,20 +270,46 @@ class TrainingLoop:
         if not number:
             return
         self.take_results(all=True)
-        line = "no step is done: there is nothing to save"
-        if self.state.global_step:
-            self._note_stop(number)
-            path = self.trainer.save_checkpoint()
-            with deadline(self.args, "save"):
-                self.trainer.saver.wait()
-            done = self.trainer.saver.has(path)
-            line = f"saved {path}; the same command resumes from it" if done else f"{path} was not saved"
-        tell(line)
         if number == signal.SIGINT and not self.guard.is_watched:
-            self.trainer.model.give_back()  # a script may go on with it
-            raise KeyboardInterrupt(line) if is_notebook() else Interrupted(line)
+            self._interrupt_script()
+        tell(self._save_at(number))
         if number != self.guard.only_save:
             raise SystemExit(EXIT_BASE + number)
+
+    def _save_at(self, number: int) -> str:
+        """Save, where there is something to save, after the signal `number`. Returns a line about it."""
+        if not self.state.global_step:
+            return "no step is done: there is nothing to save"
+        self._note_stop(number)
+        path = self.trainer.save_checkpoint()
+        with deadline(self.args, "save"):
+            self.trainer.saver.wait()
+        done = self.trainer.saver.has(path)
+        return f"saved {path}; the same command resumes from it" if done else f"{path} was not saved"
+
+    def _interrupt_script(self) -> NoReturn:
+        """After Ctrl-C: save, and raise; the script may go on with the weights, saved or not."""
+        try:
+            line, failure = self._try_to_save(signal.SIGINT)
+        except BaseException:  # a second Ctrl-C, or a callback's error: other ranks may not hear of it
+            if launch().world_size == 1:
+                self.trainer.model.give_back()
+            raise
+        tell(line)
+        self.trainer.model.give_back()
+        raise (KeyboardInterrupt if is_notebook() else Interrupted)(line) from failure
+
+    def _try_to_save(self, number: int) -> tuple[str, Exception | None]:
+        """The line of `_save_at`, and what kept all ranks from saving. Raises what may be of one rank."""
+        try:
+            return self._save_at(number), None
+        except _C.CollectiveError:
+            raise
+        except Exception as error:
+            path = self.trainer.checkpoint_path()
+            if self.trainer.saver.has(path):  # of a callback
+                raise
+            return f"{path} could not be saved: {error}", error
 
     def _note_stop(self, number: int) -> None:
         """That a callback had ended the run, before a signal made it leave."""

@@ -74,6 +74,9 @@ class Running(SavedRun, Protocol):
     def save_checkpoint(self) -> Path:
         """Of the state now; collective."""
 
+    def checkpoint_path(self) -> Path:
+        """Of the state now."""
+
     def saved_as(self, checkpoint: str) -> None:
         """The current state is that of `checkpoint`."""
 

@@ -320,7 +320,7 @@ class Trainer(
         the run goes on.
         """
         self._keep_paths()
-        path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+        path = self.checkpoint_path()
         if self.model.take_weights_to_save("Trainer.save_checkpoint"):
             self.saver.remember(None)  # the checkpoint of this step has the weights from before
         self.best_model.saving(self.state.global_step)
@@ -337,13 +337,17 @@ class Trainer(
                 self.control.should_save = False  # as the event does: this step is not tried again
         return path
 
+    def checkpoint_path(self) -> Path:
+        """Where `save_checkpoint` would save now."""
+        return Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+
     def save_failed(self, directory: Path) -> None:
         """The saver could not write this checkpoint, and the run may go on."""
         self.best_model.failed(directory)
 
     def saved_as(self, checkpoint: str) -> None:
         """The current state is that of `checkpoint`, which is not saved again."""
-        path = Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
+        path = self.checkpoint_path()
         self.best_model.saving(self.state.global_step)
         self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
 
