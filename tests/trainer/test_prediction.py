@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from fastsft.arguments import TrainingArguments
+from fastsft.callbacks import TrainerCallback
 from fastsft.planning import device_memory
+from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer, prediction
 from fastsft.trainer.prediction import check_size
 from padded_items import WIDTH, random_items
@@ -95,11 +98,11 @@ TRAINED = {
 }  # fmt: skip
 
 
-def train_with(model: Path, output: Path, metrics: Any, **flags: Any) -> Trainer:
+def train_with(model: Path, output: Path, metrics: Any, callbacks: Any = None, **flags: Any) -> Trainer:
     """A run of two steps with evaluations, whose compute_metrics gives `metrics`."""
     trainer = make_trainer(
         model, output, train_dataset=random_items(), flags={**TRAINED, **flags},
-        compute_metrics=lambda predicted: metrics,
+        compute_metrics=lambda predicted: metrics, callbacks=callbacks,
     )  # fmt: skip
     trainer.train()
     return trainer
@@ -112,6 +115,8 @@ def train_with(model: Path, output: Path, metrics: Any, **flags: Any) -> Trainer
     ({"a": np.float32(1), "b": torch.tensor(2)}, {"a": 1.0, "b": 2}),
     ([np.float32(1), 2, {"deep": (np.int64(4), "text")}], [1.0, 2, {"deep": [4, "text"]}]),
     (np.bool_(True), True),
+    (np.arange(4).reshape(2, 2), [[0, 1], [2, 3]]),
+    ({"a": torch.ones(2, dtype=torch.bfloat16)}, {"a": [1.0, 1.0]}),
     (None, None),
 ])  # fmt: skip
 def test_numbers_of_torch_and_numpy_are_in_the_checkpoint(
@@ -129,16 +134,36 @@ def test_a_tensor_chooses_the_best_model(model: Path, tmp_path: Path) -> None:
     assert trainer.state.best_metric == 2.0 and type(trainer.state.best_metric) is float
 
 
-@pytest.mark.parametrize("value", [np.arange(2), torch.ones(2, 2), {"a": {1, 2}}, 1j])
+UNWRITABLE = [{"a": {1, 2}}, 1j, datetime.date(2026, 1, 1)]
+
+
+@pytest.mark.parametrize("value", UNWRITABLE)
 def test_a_metric_that_a_checkpoint_cannot_hold_is_named_at_the_evaluation(
     model: Path, tmp_path: Path, value: Any
 ) -> None:
     """Outside of a run nothing of it is saved, and it comes back as it is."""
-    with pytest.raises(ValueError, match="compute_metrics: eval_table: expected what a checkpoint's JSON"):
+    with pytest.raises(ValueError, match="compute_metrics: eval_table: expected what JSON can hold"):
         train_with(model, tmp_path, {"table": value})
     assert not list(tmp_path.glob("checkpoint-*"))
     metrics = {"table": value}
     assert "eval_table" in make_trainer(model, tmp_path, compute_metrics=lambda _: metrics).evaluate()
+
+
+@pytest.mark.parametrize("value", UNWRITABLE)
+def test_a_run_that_saves_nothing_goes_on_without_it(model: Path, tmp_path: Path, value: Any) -> None:
+    """Callbacks of `on_evaluate` have the metric, the log has not."""
+    seen: list[Any] = []
+
+    class Looks(TrainerCallback):
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **more: Any) -> None:
+            seen.append((metrics["eval_table"], metrics["epoch"]))
+
+    with collected() as notices:
+        trainer = train_with(model, tmp_path, {"table": value}, save_strategy="no", callbacks=[Looks()])
+    assert [table for table, _ in seen] == [value, value]
+    assert any("eval_table: expected what JSON can hold" in line for line in notices.warned)
+    assert not any("eval_table" in entry for entry in trainer.state.log_history)
+    trainer.save_state()
 
 
 @pytest.mark.parametrize("metrics", [None, 0.5, {1: 2}])

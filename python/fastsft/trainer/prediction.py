@@ -21,6 +21,7 @@ from fastsft.model.config import json_text
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import warn_once
 from fastsft.trainer.nested_outputs import (
     Kept,
     Nested,
@@ -180,14 +181,35 @@ def check_named(metrics: object) -> None:
         )
 
 
-def check_writable(metrics: Mapping[str, Any]) -> None:
-    """ValueError, by its name, for a metric that trainer_state.json cannot hold."""
+def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
+    """The metrics that trainer_state.json can hold, with lists in place of arrays and tensors.
+
+    Others are left out with a line; must: ValueError, by its name, for such a one.
+    """
+    kept = {}
     for name, value in metrics.items():
+        plain = _as_lists(value)
         try:
-            json_text(value)
+            json_text(plain)
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"compute_metrics: {name}: expected what a checkpoint's JSON can hold (numbers, texts, lists "
-                f"and dictionaries of them), got {type(value).__name__}: {error}; give a number, or "
-                ".tolist() of an array"
-            ) from error
+            wanted = f"compute_metrics: {name}: expected what JSON can hold"
+            got = f"got {type(value).__name__}: {error}"
+            if must:
+                raise ValueError(
+                    f"{wanted} (numbers, texts, arrays, lists and dictionaries of them), as checkpoints keep "
+                    f"it, {got}; give one of these, such as str() of it"
+                ) from error
+            warn_once(f"{wanted}, {got}; it is not logged, and state.log_history does not have it")
+        else:
+            kept[name] = plain
+    return kept
+
+
+def _as_lists(value: Any) -> Any:
+    """`value` with lists in place of arrays and tensors, inside of it too."""
+    if isinstance(value, Mapping):
+        return {name: _as_lists(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_as_lists(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value

@@ -30,7 +30,7 @@ from fastsft.trainer.prediction import (
     as_number,
     check_named,
     check_predictions,
-    check_writable,
+    writable,
 )
 from fastsft.trainer.row_notices import finds_packed
 from fastsft.trainer.trainer_plan import check_not_training
@@ -224,9 +224,11 @@ class TrainerEvaluation:
 
     def _evaluate(self, rows: TokenRows, prefix: str) -> dict[str, float]:
         metrics, _ = self._metrics(rows, prefix, self._wants_predictions())
-        if self.is_in_train:  # the next checkpoint would hold them
-            check_writable(metrics)
-        self.log(metrics)
+        saves = self.is_in_train and self.args.save_strategy != "no"  # the next checkpoint would hold them
+        kept = writable(metrics, must=saves)
+        logged = dict(kept)
+        self.log(logged)  # which adds to them, and callbacks may
+        metrics.update({name: value for name, value in logged.items() if value is not kept.get(name)})
         self.fire("on_evaluate", metrics=metrics)
         return metrics
 
