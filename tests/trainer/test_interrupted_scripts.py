@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,13 +100,62 @@ def test_an_interrupt_that_nobody_catches_ends_quietly(tmp_path: Path) -> None:
     assert left.value.code == 130
 
 
-def test_a_cell_shows_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPython shows SystemExit with advice on leaving the kernel."""
-    shell = SimpleNamespace(kernel=object())
-    monkeypatch.setitem(place.sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    with pytest.raises(KeyboardInterrupt) as left:
+def seen(shell: object = None, interactive: int = 0, **more: object) -> Any:
+    """What `sys` has, in IPython's `shell`."""
+    modules = {"IPython": SimpleNamespace(get_ipython=lambda: shell)}
+    return SimpleNamespace(flags=SimpleNamespace(interactive=interactive), modules=modules, **more)
+
+
+PROMPTS = {
+    "python": seen(ps1=">>> "),
+    "python -i": seen(interactive=1),
+    "ipython": seen(SimpleNamespace()),
+    "notebook": seen(SimpleNamespace(kernel=object())),
+}
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_an_interrupt_does_not_close_a_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    """Python's ends at a SystemExit, and IPython shows it with advice on leaving the kernel."""
+    monkeypatch.setattr(place, "sys", PROMPTS[prompt])
+    assert place.is_interactive()
+    assert place.is_notebook() == (prompt == "notebook")
+    with pytest.raises(KeyboardInterrupt, match=r"checkpoint-2; the same command resumes") as left:
         interrupted(tmp_path).train()
     assert not isinstance(left.value, SystemExit)
+
+
+def test_a_script_has_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "sys", seen())
+    assert not place.is_interactive() and not place.is_notebook()
+
+
+LINES = """
+import os, signal, transformers
+from trainer_pairs import Plain, ours
+class Hit(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 2: os.kill(os.getpid(), signal.SIGINT)
+
+trainer = ours({output!r}, Plain(16), max_steps=6, save_strategy="no")
+trainer.add_callback(Hit())
+trainer.train()
+print("still", "here")
+exit()
+"""
+
+
+def test_the_prompt_of_python_goes_on(tmp_path: Path) -> None:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    lines = LINES.format(output=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-q", "-i"], input=lines, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert "still here" in done.stdout and done.returncode == 0, done.stderr
+    assert "KeyboardInterrupt: " in done.stderr and "resumes from it" in done.stderr
 
 
 @pytest.mark.parametrize("behind", [True, False])

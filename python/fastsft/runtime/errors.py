@@ -12,7 +12,8 @@ class RunStoppedError(RuntimeError):
 class Interrupted(SystemExit, KeyboardInterrupt):
     """After Ctrl-C in a script, when the run has saved: `except KeyboardInterrupt` has it.
 
-    Where nothing does, the process ends with status 130 and no traceback.
+    Where nothing does, the process ends with status 130 and no traceback. At a prompt and in a notebook it is
+    a plain KeyboardInterrupt instead (place.is_interactive): SystemExit would close them.
     """
 
     def __init__(self, line: str) -> None:

@@ -72,7 +72,16 @@ _warned: set[int] = set()
 
 
 def is_notebook() -> bool:
-    """True if output goes to cells; IPython is not imported to find out."""
+    """True if output goes to cells."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def is_interactive() -> bool:
+    """True if somebody types at a prompt, which a SystemExit would close: Python's or IPython's."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
+
+
+def _shell() -> object:
+    """IPython's, or None; IPython is not imported to find out."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and getattr(shell, "kernel", None) is not None
+    return ipython.get_ipython() if ipython is not None else None

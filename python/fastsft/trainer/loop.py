@@ -10,7 +10,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.planning.run_plan import EpochGroups
 from fastsft.runtime.errors import Interrupted, NotFiniteError
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import is_notebook, launch
+from fastsft.runtime.place import is_interactive, launch
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
@@ -297,7 +297,7 @@ class TrainingLoop:
             raise
         tell(line)
         self.trainer.model.give_back()
-        raise (KeyboardInterrupt if is_notebook() else Interrupted)(line) from failure
+        raise (KeyboardInterrupt if is_interactive() else Interrupted)(line) from failure
 
     def _try_to_save(self, number: int) -> tuple[str, Exception | None]:
         """The line of `_save_at`, and what kept all ranks from saving. Raises what may be of one rank."""
