@@ -71,8 +71,33 @@ def test_lines_and_several_files_are_lists_of_their_records(seen: Any, tmp_path:
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'[{"x": 1}]'))
     lines = [{"instruction": "a", "output": "b"}, {"instruction": "c"}]
     assert seen(fastsft.train, tmp_path / "a.jsonl") == lines
+    (tmp_path / "one.jsonl").write_text('{"instruction": "c"}\n')
+    assert seen(fastsft.train, tmp_path / "one.jsonl") == lines[1:]
     both = f"{tmp_path / 'a.jsonl'},{tmp_path / 'b.json.gz'}:2"
     assert seen(fastsft.train, both) == [*lines, {"x": 1}, {"x": 1}]
+
+
+@pytest.mark.parametrize("name", ["SupervisedDataset", "LazySupervisedDataset"])
+def test_a_class_derived_from_ours_is_given_conversations(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hands them on to our constructor, of any data format."""
+    path, taken = tmp_path / "data.json", []
+    path.write_text(FILES["alpaca"])
+    ours: Any = getattr(fastsft.train, name)
+
+    class Derived(ours):
+        def __init__(self, raw_data: Any, tokenizer: Any) -> None:
+            taken.extend(raw_data)
+            super().__init__(raw_data, tokenizer)
+
+    monkeypatch.setattr(fastsft.train, name, Derived)
+    arguments = data_args(path)
+    arguments.lazy_preprocess = name.startswith("Lazy")
+    tokenizer = hf_tokenizer("llama2_legacy", 64)
+    made = fastsft.train.make_supervised_data_module(tokenizer, arguments)["train_dataset"]
+    assert type(made) is Derived and len(made) == 1 and (made[0]["labels"] != -100).any()
+    assert [turn["value"] for turn in taken[0]["conversations"]][-1] == "Fox"
 
 
 def test_preprocess_of_a_script_is_given_conversations(

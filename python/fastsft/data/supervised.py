@@ -294,12 +294,16 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
     """The content of the data files for a script's `name`.
 
-    A class of the script gets what FastChat hands it, json.load of the file, unless --data_format asks for
-    ShareGPT records; `preprocess` gets conversations.
+    A class of the script's own gets what FastChat hands it, json.load of the file, unless --data_format asks
+    for ShareGPT records. A class derived from one of ours, which labels them, and `preprocess` get those.
     """
-    if name == "preprocess" or data_format != "auto":
+    if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
         return read_records(files, data_format=data_format)
     return read_content(files)
+
+
+def _labels_by_ours(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, (SupervisedDataset, LazySupervisedDataset))
 
 
 def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:

@@ -33,6 +33,7 @@ UNCONVERTED = "sharegpt"  # the data format that records of other ones become
 MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
+_NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson)(\.(gz|zst))?$", re.IGNORECASE)
 _STANDARD_INPUT = "-"
 
 
@@ -156,11 +157,12 @@ def read_records(
 def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
     """The value that json.load gives of a file of any data format, for classes of scripts.
 
-    The records as a list, where there are several files or weights, and of files that are not one value
-    of JSON. ValueError as `read_records`.
+    The records as a list, where there are several files or weights, of files named as JSON lines, and of
+    files that are not one value of JSON. ValueError as `read_records`.
     """
     if len(files) == 1 and files[0].weight == 1:
-        return _parsed(files[0], max_record_bytes, UNCONVERTED, may_be_object=True)
+        may_be_object = not _NAME_OF_LINES.search(files[0].path)
+        return _parsed(files[0], max_record_bytes, UNCONVERTED, may_be_object=may_be_object)
     return read_records(files, max_record_bytes, UNCONVERTED)
 
 
