@@ -10,8 +10,10 @@ import torch
 import transformers
 
 from altered_runs import load, our_losses, ours, their_losses
+from called_back_run import call_the_model
 from fastsft.callbacks import TrainerCallback
 from fastsft.model.causal_lm import CausalLM
+from ranks import run_ranks
 
 
 def halved(model: Any) -> None:
@@ -102,6 +104,22 @@ def test_a_call_with_gradients_while_training_is_refused(tmp_path: Path) -> None
     trainer.add_callback(Calling(gradients=True))
     with pytest.raises(TypeError, match=r"call it within torch\.no_grad\(\)"):
         trainer.train()
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("world_size, fsdp", [(1, "full_shard"), (2, ""), (2, "full_shard")])
+def test_a_call_where_ranks_hold_shards_is_refused(
+    tmp_path: Path, world_size: int, fsdp: str, adapters: bool
+) -> None:
+    ranks = run_ranks(world_size, call_the_model, tmp_path, fsdp, adapters, launched=True, seconds=100)
+    for seen, after, expected in ranks:
+        assert after == expected
+        if world_size == 2 and fsdp:
+            assert all("2 ranks hold its weights in shards" in said for said in seen)
+            assert all("trainer.evaluate() and trainer.predict()" in said for said in seen)
+        else:
+            assert seen[0] != seen[1] == after
+    assert len({after for _, after, _ in ranks}) == 1
 
 
 def test_a_model_of_a_directory_cannot_be_called(tmp_path: Path) -> None:

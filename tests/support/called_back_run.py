@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
 
 from fastsft.checkpoint import save
 from fastsft.runtime.place import launch
-from trainer_pairs import Plain, ours
+from trainer_pairs import Plain, item, model, ours
 
 
 class Quiet(transformers.TrainerCallback):
@@ -57,3 +58,38 @@ def interrupt_with_a_full_disk(groups: dict[str, str], output: Path, fsdp: str) 
         said = str(error)
     now = module.state_dict()
     return {"said": said, "moved": any(not torch.equal(now[name], value) for name, value in before.items())}
+
+
+class Calling(transformers.TrainerCallback):
+    """Of a script: notes a loss of its own after each step, or what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_step_end(self, *_: Any, model: Any, **__: Any) -> None:
+        try:
+            self.seen.append(loss_of(model))
+        except TypeError as error:
+            self.seen.append(str(error))
+
+
+def loss_of(model: Any) -> float:
+    batch = {name: value.unsqueeze(0) for name, value in item(0).items()}
+    with torch.no_grad():
+        return float(model(**batch).loss)
+
+
+def call_the_model(
+    groups: dict[str, str], output: Path, fsdp: str, adapters: bool
+) -> tuple[list[Any], float, float]:
+    """What a callback sees after each of two steps; losses afterwards, of trainer.model and the object."""
+    module: Any = model()
+    if adapters:
+        torch.manual_seed(3)
+        module = get_peft_model(
+            module, LoraConfig(target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        )
+    trainer, calling = ours(output, Plain(16), module=module, max_steps=2, fsdp=fsdp), Calling()
+    trainer.add_callback(calling)
+    trainer.train()
+    return calling.seen, loss_of(trainer.model), loss_of(trainer.model.module)

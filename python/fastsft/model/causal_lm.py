@@ -26,7 +26,7 @@ from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
-from fastsft.runtime.place import threads_per_rank
+from fastsft.runtime.place import launch, threads_per_rank
 
 if TYPE_CHECKING:
     import torch
@@ -113,8 +113,9 @@ class CausalLM(ObjectHooks, AdapterHooks):
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The forward pass of the model of transformers that was given, with the newest weights.
 
-        TypeError for a model of a directory, which nothing but the engine computes with, and with gradients
-        while `train` runs, which would reach nobody.
+        TypeError for a model of a directory, which nothing but the engine computes with. While `train` runs,
+        TypeError where ranks hold the weights in shards, of which the module has the old ones, and with
+        gradients, which would reach nobody.
         """
         import torch
 
@@ -124,12 +125,22 @@ class CausalLM(ObjectHooks, AdapterHooks):
                 "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; "
                 "or give the Trainer a model of transformers, which can be called"
             )
+        if self.engine_leads and self.is_sharded():
+            raise TypeError(
+                f"the model cannot be called while train() runs: {launch().world_size} ranks hold its "
+                "weights in shards, and it would compute with the old ones; trainer.evaluate() and "
+                "trainer.predict(), on all ranks, compute with the newest"
+            )
         if self.engine_leads and torch.is_grad_enabled():
             raise TypeError(
                 "the model cannot be called with gradients while train() runs: the engine's step does not "
                 "see them; call it within torch.no_grad()"
             )
         return module(*args, **named)
+
+    def is_sharded(self) -> bool:
+        """True if each rank has but a part of the engine's weights; once it is built."""
+        return launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
 
     def engine_config(self) -> dict[str, Any]:
         """The configuration that the engine computes by."""

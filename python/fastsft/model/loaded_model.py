@@ -198,9 +198,8 @@ class LoadedModel(CausalLM):
 
         has_moved: the engine has others than the module.
         """
-        sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
         assert self.engine is not None  # built before training
-        self._live = LiveWeights(self.module, self.engine, sharded=sharded, parts=self.stored_parts)
+        self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), parts=self.stored_parts)
         self._live.begin(self._weights, is_stale=has_moved)
         for _, parameter in _parameters(self.module):
             parameter.grad = None  # as transformers begins
