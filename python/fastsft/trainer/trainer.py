@@ -338,7 +338,7 @@ class Trainer(
         return path
 
     def checkpoint_path(self) -> Path:
-        """Where `save_checkpoint` would save now."""
+        """The directory that `save_checkpoint` would save to now."""
         return Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
 
     def save_failed(self, directory: Path) -> None:
