@@ -150,7 +150,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     weights = [np.full(len(batch), 1.0 / targets.sum()) for batch in batches]
     reserve(engine, lengths, targets, batches)
     if options.tune_gemm:
-        engine.tune_gemms(dataset, batches[0], weights[0])
+        for batch, shares in zip(batches, weights, strict=True):
+            engine.tune_gemms(dataset, batch, shares)
 
     def step() -> Any:
         engine.begin_step(dataset, batches, weights, learning_rate=1e-6)

@@ -68,6 +68,14 @@ class Emulation:
         """What a product takes by cuBLASLt's first, second and third proposal."""
         self._library.cuda_on_cpu_gemm_times(*map(ctypes.c_float, milliseconds))
 
+    def gemm_loading(self, milliseconds: float) -> None:
+        """What the first run by each proposal takes beyond that, from here on."""
+        self._library.cuda_on_cpu_gemm_loading(ctypes.c_float(milliseconds))
+
+    def gemm_refuses_above(self, rows: int | None) -> None:
+        """Results of more rows run by the first proposal alone, though others pass cuBLASLt's check."""
+        self._library.cuda_on_cpu_gemm_refuses_above(ctypes.c_int64(2**62 if rows is None else rows))
+
     @contextmanager
     def tuning_gemms(self) -> Iterator[None]:
         """Within it products are measured when they first run."""

@@ -6,6 +6,7 @@ The measuring itself: tests/ops/test_gemm_tuning.py, and on a GPU tests/train/te
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,16 @@ import torch
 from fastsft import _C
 from fastsft.checkpoint import run_identity
 from fastsft.model import tuned_products
-from fastsft.model.tuned_products import full_micro_batch, keep_tuned_products, summary, tune_products
+from fastsft.model.tuned_products import (
+    keep_tuned_products,
+    micro_batch,
+    sizes_to_tune,
+    summary,
+    tune_products,
+)
 from fastsft.planning.memory_plan import Workload
 from ops.test_gemm_tuning import ENTRY
+from ranks import run_ranks
 
 HERE, OTHER = "cuBLASLt 130100 on NVIDIA H200", "cuBLASLt 130000 on NVIDIA H100"
 TABLE = json.dumps([ENTRY])
@@ -35,21 +43,37 @@ def no_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "work",
+    "work, tokens",
     [
-        Workload(8192, 6000, 2048, 16384, 12000, 2),
-        Workload(8192, 8188, 2048, 8192, 8188, 1),
-        Workload(700, 90, 512, 700, 90, 1),
-        Workload(513, 10, 512, 513, 10, 1),
-        Workload(12, 3, 512, 12, 3, 1),
+        (Workload(8192, 6000, 2048, 16384, 12000, 2), 8192),
+        (Workload(8192, 6000, 2048, 16384, 12000, 2), 1500),
+        (Workload(8192, 8188, 2048, 8192, 8188, 1), 6372),
+        (Workload(700, 90, 512, 700, 90, 1), 700),
+        (Workload(513, 10, 512, 513, 10, 1), 513),
+        (Workload(16, 3, 512, 16, 3, 1), 2),
     ],
 )
-def test_the_micro_batch_is_as_large_as_planned(work: Workload) -> None:
-    dataset = full_micro_batch(work, 71)
+def test_a_micro_batch_is_like_those_of_the_plan(work: Workload, tokens: int) -> None:
+    dataset = micro_batch(work, tokens, 71)
     lengths, targets = np.asarray(dataset.lengths()), np.asarray(dataset.target_counts())
-    assert work.tokens - 1 <= lengths.sum() <= work.tokens
+    assert tokens - 1 <= lengths.sum() <= tokens
     assert lengths.max() <= work.longest
-    assert work.labels - len(dataset) <= targets.sum() <= work.labels
+    share = work.labels * tokens / work.tokens
+    assert share - 2 * len(dataset) <= targets.sum() <= share
+
+
+@pytest.mark.parametrize("most", [16, 17, 100, 1000, 2047, 8192, 16384, 65536])
+def test_every_size_of_a_plan_is_near_one_that_is_measured(most: int) -> None:
+    sizes = sizes_to_tune(most)
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[0] == most
+    for tokens in range(math.ceil(most / 16), most + 1):
+        assert any(8 * abs(tokens - size) <= size for size in sizes) or tokens < 4, tokens
+    assert len(sizes) <= 13
+
+
+def test_next_to_no_tokens_are_not_measured() -> None:
+    assert sizes_to_tune(0) == sizes_to_tune(15) == []
 
 
 def model(kind: str = "native") -> Any:
@@ -79,9 +103,10 @@ def test_products_are_measured_once() -> None:
     assert tune(engine).endswith(
         "another algorithm than cuBLASLt's first proposal, 2.00 to 2.00 times as fast"
     )
-    assert engine.tuned == [(512, pytest.approx(1.0))]
+    assert engine.tuned == [(tokens, pytest.approx(1.0)) for tokens in sizes_to_tune(512)]
+    count = len(engine.tuned)
     assert tune(engine) == "matrix products run by the checkpoint's algorithms"
-    assert len(engine.tuned) == 1
+    assert len(engine.tuned) == count
 
 
 def test_where_nothing_can_be_measured_a_line_says_so() -> None:
@@ -92,9 +117,11 @@ def test_where_nothing_can_be_measured_a_line_says_so() -> None:
 
 
 def test_without_a_gain_the_line_says_so() -> None:
-    assert summary([ENTRY | {"gain": 1.0}]) == (
-        "matrix products: 1 measured, cuBLASLt's first proposals are the fastest"
+    assert summary([ENTRY | {"gain": 1.0}], [8192, 600]) == (
+        "matrix products: 1 measured in micro-batches of 600 to 8,192 tokens; cuBLASLt's first proposals are "
+        "the fastest"
     )
+    assert summary([], []) == "matrix products: none to measure"
 
 
 def test_what_a_checkpoint_keeps() -> None:
@@ -120,23 +147,52 @@ def test_algorithms_of_another_library_are_not_taken(library: str, device: torch
     assert _C.tuned_gemms() == "[]"
 
 
+SAVED = {"library": HERE, "products": TABLE}
+
+
 @pytest.mark.parametrize(
-    "saved, tune_gemm, said",
+    "saved, tune_gemm, device, said",
     [
-        ({"library": HERE, "products": TABLE}, True, None),
-        ({"library": OTHER, "products": TABLE}, True, f"they were measured by {OTHER}"),
-        ({"library": HERE, "products": TABLE}, False, "tune_gemm was True, now it is False"),
-        (None, True, "tune_gemm was False, now it is True"),
-        (None, False, None),
+        ({"tuned_products": SAVED, "tune_gemm": True}, True, GPU, None),
+        ({"tuned_products": {**SAVED, "library": OTHER}, "tune_gemm": True}, True, GPU, f"by {OTHER}, and"),
+        ({"tuned_products": SAVED, "tune_gemm": True}, True, CPU, "this is a CPU"),
+        ({"tuned_products": SAVED, "tune_gemm": True}, False, GPU, "tune_gemm was True, now it is False"),
+        ({"tuned_products": None, "tune_gemm": False}, True, GPU, "tune_gemm was False, now it is True"),
+        ({}, True, GPU, "tune_gemm was False, now it is True"),
+        ({"tuned_products": None, "tune_gemm": True}, True, CPU, None),
+        ({"tuned_products": None, "tune_gemm": False}, False, GPU, None),
+        ({"tuned_products": SAVED, "tune_gemm": True, "micro_batch_tokens": 4096}, True, GPU, "up to 4,096"),
     ],
 )
 def test_a_resumed_run_says_when_it_rounds_differently(
-    saved: dict[str, str] | None, tune_gemm: bool, said: str | None, monkeypatch: pytest.MonkeyPatch
+    saved: dict[str, Any],
+    tune_gemm: bool,
+    device: torch.device,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(run_identity, "warn_once", lines.append)
-    trainer: Any = SimpleNamespace(args=SimpleNamespace(tune_gemm=tune_gemm, device=GPU))
-    run_identity._keep_tuned_products(trainer, {"tuned_products": saved}, "out/checkpoint-4")
+    trainer: Any = SimpleNamespace(
+        args=SimpleNamespace(tune_gemm=tune_gemm, device=device), token_budget=8192
+    )
+    run_identity._keep_tuned_products(trainer, {"micro_batch_tokens": 8192, **saved}, "out/checkpoint-4")
     assert len(lines) == (said is not None)
     assert said is None or said in lines[0]
-    assert (_C.tuned_gemms() != "[]") == (bool(saved) and tune_gemm and said is None)
+    assert (_C.tuned_gemms() != "[]") == bool(saved.get("tuned_products") and tune_gemm and said is None)
+
+
+def resume_on_two_kinds_of_gpu(rank: int, _: str) -> None:
+    """Rank 1 has another GPU: no rank keeps the table, and all measure."""
+    tuned_products.library = lambda device: OTHER if rank else HERE
+    reason = keep_tuned_products(SAVED, GPU)
+    assert reason is not None and f"this is {OTHER}" in reason
+    assert _C.tuned_gemms() == "[]"
+    engine = Engine()
+    tune(engine)
+    assert engine.tuned
+    assert json.loads(_C.tuned_gemms()) == [{**ENTRY, "gain": 2.0}]
+
+
+def test_ranks_decide_together(tmp_path: Any) -> None:
+    run_ranks(2, resume_on_two_kinds_of_gpu, str(tmp_path))

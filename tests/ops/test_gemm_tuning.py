@@ -33,6 +33,8 @@ def emulated() -> Iterator[Emulation]:
     yield made
     made.change_gemms("forget")
     made.gemm_times(1, 1, 1)
+    made.gemm_loading(0)
+    made.gemm_refuses_above(None)
 
 
 class Product:
@@ -87,6 +89,33 @@ def test_the_fastest_is_taken(
     assert torch.equal(tune(emulated), expected[fastest])
     assert emulated.gains() == pytest.approx([gain])
     assert torch.equal(Product(emulated)(), expected[fastest])
+
+
+def test_loading_a_kernel_is_not_measured(emulated: Emulation) -> None:
+    emulated.gemm_times(0.05, 0.05, 0.05)
+    emulated.gemm_loading(5)
+    tune(emulated)
+    assert emulated.gains() == [1.0]
+
+
+def test_a_tuned_algorithm_that_is_refused_when_it_runs(emulated: Emulation) -> None:
+    """cuBLASLt's check does not promise that it will run: the first proposal does."""
+    tuned, expected = candidates(emulated, 256), candidates(emulated, 270)
+    emulated.gemm_times(3, 1, 2)
+    tune(emulated, 256)
+    emulated.gemm_refuses_above(260)
+    product = Product(emulated, 270)
+    assert torch.equal(product(), expected[0])
+    assert torch.equal(product(), expected[0])
+    assert torch.equal(Product(emulated, 256)(), tuned[1])
+
+
+def test_proposals_that_are_refused_do_not_count(emulated: Emulation) -> None:
+    expected = candidates(emulated)
+    emulated.gemm_times(3, 1, 2)
+    emulated.gemm_refuses_above(100)
+    assert torch.equal(tune(emulated), expected[0])
+    assert emulated.gains() == [1.0]
 
 
 def test_sizes_near_a_tuned_one_take_its_algorithm(emulated: Emulation) -> None:

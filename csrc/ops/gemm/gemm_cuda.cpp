@@ -3,6 +3,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
+#include <stdexcept>
+
 #include "ops/gemm/gemm_key.h"
 #include "ops/gemm/gemm_plans.h"
 #include "ops/gemm/tuned_gemms.h"
@@ -50,7 +52,13 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
     cuda::tune_gemm(*plan, key, operands);
     plan = cuda::gemm_plan(key);
   }
-  cuda::run_gemm(*plan, key, plan->algorithm, operands);
+  try {
+    cuda::run_gemm(*plan, key, plan->algorithm, operands);
+  } catch (const std::runtime_error&) {
+    if (!plan->tuned) throw;
+    cuda::drop_tuned(key);
+    cuda::run_gemm(*plan, key, plan->candidates.front(), operands);
+  }
 }
 
 void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,

@@ -23,6 +23,10 @@ std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key);
 // From now on products of this key run candidate `index`.
 void choose_gemm_candidate(const GemmKey& key, size_t index);
 
+// From now on products of this key run cuBLASLt's first proposal: it has refused the tuned one,
+// which it may though it was asked before.
+void drop_tuned(const GemmKey& key);
+
 // Enqueues the product on the current stream of the key's device.
 void run_gemm(const GemmPlan& plan, const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm,
               const GemmOperands& operands);

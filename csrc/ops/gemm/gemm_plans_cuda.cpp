@@ -101,6 +101,13 @@ void choose_gemm_candidate(const GemmKey& key, size_t index) {
       LtProduct(key), plan->candidates, plan->candidates[index], plan->tuned, /*chosen=*/true});
 }
 
+void drop_tuned(const GemmKey& key) {
+  const std::lock_guard lock(mutex());
+  const auto plan = find_or_make(key);
+  plans()[key] = std::make_shared<GemmPlan>(
+      GemmPlan{LtProduct(key), plan->candidates, plan->candidates.front()});
+}
+
 void run_gemm(const GemmPlan& plan, const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm,
               const GemmOperands& operands) {
   const auto device = static_cast<c10::DeviceIndex>(key.device);

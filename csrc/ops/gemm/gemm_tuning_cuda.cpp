@@ -51,30 +51,40 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// Milliseconds of one run of each candidate; infinity for one that cuBLASLt proposes and refuses.
+// Whether the candidate runs; its kernel is loaded then. cuBLASLt may refuse what it proposes.
+bool runs(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands,
+          size_t candidate) {
+  try {
+    run_gemm(plan, key, plan.candidates[candidate], operands);
+  } catch (const std::runtime_error&) {
+    if (candidate == 0) throw;
+    return false;
+  }
+  return true;
+}
+
+// Milliseconds of one run of each candidate, all of them run as often; infinity for a refused one.
 std::vector<float> candidate_times(const GemmPlan& plan, const GemmKey& key,
                                    const GemmOperands& operands) {
   const auto device = static_cast<c10::DeviceIndex>(key.device);
   Stopwatch watch(c10::cuda::getCurrentCUDAStream(device));
   std::vector<float> times(plan.candidates.size(), kNever);
-  std::vector<int> runs(plan.candidates.size(), 1);
-  for (int round = 0; round <= kRounds; ++round) {  // the first one loads kernels and counts runs
-    for (size_t i = 0; i < times.size(); ++i) {
-      if (runs[i] == 0) continue;
-      try {
-        const float span = watch.measure([&] {
-          for (int run = 0; run < runs[i]; ++run) {
-            run_gemm(plan, key, plan.candidates[i], operands);
-          }
-        });
-        if (round > 0) times[i] = std::min(times[i], span / static_cast<float>(runs[i]));
-        if (round == 0) {
-          runs[i] = std::clamp(static_cast<int>(std::ceil(kSpan / span)), 1, kMostRuns);
-        }
-      } catch (const std::runtime_error&) {
-        if (i == 0) throw;
-        runs[i] = 0;
+  std::vector<size_t> running;
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (runs(plan, key, operands, i)) running.push_back(i);
+  }
+  const auto measure = [&](size_t candidate, int count) {
+    return watch.measure([&] {
+      for (int run = 0; run < count; ++run) {
+        run_gemm(plan, key, plan.candidates[candidate], operands);
       }
+    });
+  };
+  const float once = measure(0, 1);
+  const int count = std::clamp(static_cast<int>(std::ceil(kSpan / once)), 1, kMostRuns);
+  for (int round = 0; round < kRounds; ++round) {
+    for (const size_t i : running) {
+      times[i] = std::min(times[i], measure(i, count) / static_cast<float>(count));
     }
   }
   return times;
