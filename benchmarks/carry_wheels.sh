@@ -20,3 +20,11 @@ if [[ "${CMAKE:-0}" == 1 ]]; then
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --dest "$folder" 'cmake>=4.0'
 fi
 ls -l "$folder"
+# Of the tree and both folders, as they travel together.
+bytes=$( (git ls-files -z; find "$folder" .peers -name '*.whl' -print0 2>/dev/null || true) | du -cb --files0-from=- |
+  awk 'END {print $1}')
+echo "the tree with $folder and .peers: $((bytes >> 20)) MiB"
+if ((bytes > 64 << 20)); then
+  echo "that is more than the 64 MiB that may travel; leave .peers or the wheel of cmake out" >&2
+  exit 1
+fi
