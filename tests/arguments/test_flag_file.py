@@ -90,7 +90,8 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("lr_scheduler_type: cosin", "a.yaml", "lr_scheduler_type: expected one of linear, cosine"),
         ("max_steps: [1]", "a.yaml", "max_steps: expected int, got a list"),
         ("template_date: [1]", "a.yaml", r"template_date: expected str or none, got a list \[1\]"),
-        ("template_date: 2026-01-02 03:04:05", "a.yaml", "template_date: expected str or none, got datetime"),
+        ("template_date: true", "a.yaml", "template_date: expected str or none, got bool True"),
+        ("seed: 1\nrun_name: 2026-13-01", "a.yaml", "is not YAML: month must be in"),
         ("save_total_limit: x.5", "a.yaml", "invalid literal"),
         ("save_total_limit: [1]", "a.yaml", "save_total_limit: expected int or none, got a list"),
         ("data_path: [a.json, 1]", "a.yaml", r"data_path: expected str, got a list \['a\.json', 1\]"),
@@ -141,6 +142,18 @@ def test_missing_file(tmp_path):
 
 def test_an_empty_file_changes_nothing(tmp_path):
     assert parse(written(tmp_path, ""))[2].seed == 42
+
+
+@pytest.mark.parametrize(
+    "word", ["010", "12:30:45", "1_000", "0x10", "1.50", "1e3", ".inf", "2026-01-02 03:04:05", "+7"]
+)
+def test_the_text_counts_where_a_word_is_wanted(tmp_path, word):
+    """YAML 1.1 makes 8 of the first, 45045 of the second."""
+    text = f"run_name: {word}\noutput_dir: {word}\n"
+    args = parse(written(tmp_path, text))[2]
+    assert (args.run_name, args.output_dir) == (word, word)
+    assert parse(written(tmp_path, f"run_name: {word}\nrun_name: x{word}\n"))[2].run_name == f"x{word}"
+    assert parse(written(tmp_path, f"<<: {{run_name: {word}}}\n"))[2].run_name == word
 
 
 def test_values_that_yaml_makes_of_words(tmp_path):

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import types
 from argparse import Action
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from fastsft.arguments.parsing import near_flags
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.runtime.regular_files import read_json, read_text
 
+_OF_TEXTS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _OF_FILES = ("data_path", "eval_data_path")  # several files are one word, with commas between them
 
 
+class Written(NamedTuple):
+    """A number or date of YAML, and its text: `010` is 8."""
+
+    value: object
+    text: str
+
+
 def read_flag_file(path: str | Path) -> dict[str, Any]:
-    """The object in a .yaml, .yml or .json file. ValueError when it is not there, or holds something else."""
+    """The object in a .yaml, .yml or .json file; numbers and dates of YAML as Written.
+
+    ValueError when it is not there, or holds something else.
+    """
     file = Path(path).expanduser()
     if not os.path.lexists(file):
         raise ValueError(f"--config: {path}: no such file")
@@ -39,8 +49,18 @@ def _read_yaml(text: str, path: str | Path) -> object:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        content = loader.construct_document(node)
+        if not isinstance(content, dict):
+            return content
+        nodes = {loader.construct_object(name, deep=True): value for name, value in node.value}
+        texts = {key: each.value for key, each in nodes.items() if each.tag in _OF_TEXTS}
+        return content | {key: Written(content[key], text) for key, text in texts.items()}
+    # ValueError: 2026-13-01 looks like a date
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"--config: {path} is not YAML: {error}") from None
 
 
@@ -49,9 +69,9 @@ def flag_defaults(
 ) -> dict[str, Any]:
     """Defaults for argparse, by field. ValueError names unknown keys, the nearest flag, and wrong values.
 
-    Words are converted as those of the command line (YAML reads 2e-5 as a word), and so are numbers and dates
-    where a word is wanted; a list of data files is written with commas. Other values must fit the type of
-    the field.
+    Words are converted as those of the command line (YAML reads 2e-5 as a word), and so are the texts of
+    numbers and dates where a word is wanted; a list of data files is written with commas. Other values must
+    fit the type of the field.
     """
     defaults = {}
     for key, value in content.items():
@@ -66,7 +86,8 @@ def flag_defaults(
     return defaults
 
 
-def _value(key: str, value: object, action: Action, hint: object, path: str) -> object:
+def _value(key: str, given: object, action: Action, hint: object, path: str) -> object:
+    value = given.value if isinstance(given, Written) else given
     # Of a field that is refused away from them (meaning.py), whatever their type is.
     if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
         return value
@@ -76,7 +97,7 @@ def _value(key: str, value: object, action: Action, hint: object, path: str) -> 
     if value is None and (type(None) in members or action.default is None):
         return None
     accepted = {get_origin(member) or member for member in members}
-    if accepted - {type(None)} == {str} and (word := _as_word(value, action.dest)) is not None:
+    if accepted - {type(None)} == {str} and (word := _as_word(given, action.dest)) is not None:
         return _converted(key, word, action, path)
     if float in accepted and type(value) is int:
         return float(value)
@@ -95,11 +116,11 @@ def _value(key: str, value: object, action: Action, hint: object, path: str) -> 
 
 
 def _as_word(value: object, field: str) -> str | None:
-    """The word of the command line for a value that YAML makes of one; None for other values."""
-    if type(value) is int:
+    """The word of the command line for a value that a file has in its place; None for other values."""
+    if isinstance(value, Written):
+        return value.text
+    if type(value) is int:  # of JSON
         return str(value)
-    if type(value) is datetime.date:
-        return value.isoformat()
     if field in _OF_FILES and isinstance(value, list) and value:
         whole = all(isinstance(item, str) and item and "," not in item for item in value)
         return ",".join(value) if whole else None
