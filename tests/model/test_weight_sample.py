@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from fastsft.model import weight_sample
+from fastsft.model.base_identity import has_other_types, is_comparable, types_of
 from fastsft.model.weight_sample import sampled_digest
 from tiny_models import write_model
 
@@ -86,3 +87,16 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert sampled_digest(tmp_path) is None
+
+
+def test_weights_of_another_type_do_not_tell(model: Path, tmp_path: Path) -> None:
+    """Nor does the digest of an old checkpoint, or of values in memory."""
+    first = sampled_digest(model)
+    tensors = load_file(model / "model.safetensors")
+    save_file({name: each.bfloat16() for name, each in tensors.items()}, tmp_path / "model.safetensors")
+    narrow = sampled_digest(tmp_path)
+    assert first is not None and narrow is not None and types_of(narrow) == "bfloat16"
+    assert has_other_types(first, narrow) and not is_comparable(first, narrow)
+    assert not has_other_types(first, first) and is_comparable(first, first)
+    for other in ("ab" * 32, first.replace("files", "values")):
+        assert not is_comparable(other, first) and not has_other_types(other, first)
