@@ -122,7 +122,7 @@ class TrainerCallback:
     def on_save(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """A checkpoint is taken; it may still be on its way to the disk."""
+        """A checkpoint is on the disk; fastsft's own callbacks hear of it before."""
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
