@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
+from logging import getLogger
 from pathlib import Path
 
 from fastsft.weight_sync.agreement import TransferAgreement, ranks_of
@@ -149,7 +150,7 @@ def fsdp_save_state_dict(
     local_path: str | None,
     global_step: int,
     coordinator: Coordinator,
-    logger: Logger,
+    logger: Logger | None,
     *,
     format: str = "verl_pt",
     save_dtype: str | None = None,
@@ -162,11 +163,12 @@ def fsdp_save_state_dict(
     through `coordinator.save_async`, which tells the monitor once all ranks are durable. No path: nothing.
 
     format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
-    (a safetensors file a rank). save_dtype: of parameters; None keeps each tensor's own. deadline_s: seconds
-    after which a silent rank fails the save, and an earlier save that does not end is given up. Where copying
-    gathers (FSDP1, fastsft's engine, DTensors that are not cut into rows over all ranks) ranks meet first,
-    and all raise what keeps one of them from beginning. A failed save is raised by `SaveTicket.wait`, by
-    `coordinator.wait_all`, or at the end of the next call, whose own save is under way nevertheless.
+    (a safetensors file a rank). logger: None for this module's own. save_dtype: of parameters; None keeps
+    each tensor's own. deadline_s: seconds after which a silent rank fails the save, and an earlier save that
+    does not end is given up. Where copying gathers (FSDP1, fastsft's engine, DTensors that are not cut into
+    rows over all ranks) ranks meet first, and all raise what keeps one of them from beginning. A failed save
+    is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, whose own save
+    is under way nevertheless.
     replace_pending: for saves of which only the newest matters: while a save is being written the call
     returns, and its own save waits for its turn; the next call replaces one that has not begun,
     whose ticket raises that. Costs host memory for a second copy, and needs fastsft's coordinator.
@@ -205,7 +207,7 @@ def fsdp_save_state_dict(
     try:
         _dispatch(run, slot.name, coordinator, rank, step)
     finally:
-        logger.info("[FSDP] saving the weights: path=%s, step=%s", directory, step)
+        (logger or getLogger(__name__)).info("[FSDP] saving the weights: path=%s, step=%s", directory, step)
     if before is not None:
         raise_once(before)
     return SaveTicket(directory, step, run.done)

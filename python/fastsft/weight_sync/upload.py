@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from logging import getLogger
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,7 +33,7 @@ def fsdp_upload_state_dict(
     engine: Engine,
     synchronizer: object,
     global_step: int,
-    logger: Logger,
+    logger: Logger | None,
     *,
     save_dtype: str | None = None,
     bucket_bytes: int = 1 << 28,
@@ -45,11 +46,11 @@ def fsdp_upload_state_dict(
     `set_packed_model_state_dict`, as ours, gets a plan and a few byte arrays of at most `bucket_bytes` or one
     tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
 
-    save_dtype: of parameters; None keeps each tensor's own. deadline_s: how long rank 0 waits for an actor's
-    answer, and ranks for each other before anything moves. ValueError when the step is not newer than the
-    last one, or when ranks have different steps or models, naming the first difference; RuntimeError
-    (ValueError where that was the failure) on every rank when one failed. Contract: docs/spec/weight_sync.md,
-    sections 1.2 and 4.3.
+    logger: None for this module's own. save_dtype: of parameters; None keeps each tensor's own. deadline_s:
+    how long rank 0 waits for an actor's answer, and ranks for each other before anything moves. ValueError
+    when the step is not newer than the last one, or when ranks have different steps or models, naming the
+    first difference; RuntimeError (ValueError where that was the failure) on every rank when one failed.
+    Contract: docs/spec/weight_sync.md, sections 1.2 and 4.3.
     """
     if global_step == 0:
         skip("upload")
@@ -81,7 +82,7 @@ def fsdp_upload_state_dict(
         finally:
             error = None  # it holds this frame: no cycle
         state.uploaded = global_step
-    logger.info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
+    (logger or getLogger(__name__)).info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
 
 
 @dataclass(frozen=True)
