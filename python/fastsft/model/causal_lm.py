@@ -68,7 +68,6 @@ class CausalLM(ObjectHooks, AdapterHooks):
         self._padding_idx = padding_row(config)
         self._training = False
         self._places: Places | None = None
-        self.engine_leads = False  # while `train` runs, until the trained weights are given back
 
     @classmethod
     def from_pretrained(
@@ -109,34 +108,6 @@ class CausalLM(ObjectHooks, AdapterHooks):
     def set_mode(self, *, training: bool) -> None:
         """Set `training`."""
         self._training = training
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        """The forward pass of the model of transformers that was given, with the newest weights.
-
-        TypeError for a model of a directory, which nothing but the engine computes with. While `train` runs,
-        TypeError where ranks hold the weights in shards, of which the module has the old ones, and with
-        gradients, which would reach nobody.
-        """
-        import torch
-
-        module = vars(self).get("module")
-        if module is None:
-            raise TypeError(
-                "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; "
-                "or give the Trainer a model of transformers, which can be called"
-            )
-        if self.engine_leads and self.is_sharded():
-            raise TypeError(
-                f"the model cannot be called while train() runs: {launch().world_size} ranks hold its "
-                "weights in shards, and it would compute with the old ones; trainer.evaluate() and "
-                "trainer.predict(), on all ranks, compute with the newest"
-            )
-        if self.engine_leads and torch.is_grad_enabled():
-            raise TypeError(
-                "the model cannot be called with gradients while train() runs: the engine's step does not "
-                "see them; call it within torch.no_grad()"
-            )
-        return module(*args, **named)
 
     def is_sharded(self) -> bool:
         """True if each rank has but a part of the engine's weights; once it is built."""
