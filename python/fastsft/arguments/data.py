@@ -67,11 +67,7 @@ class DataArguments:
         check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
-        if self.lazy_preprocess and self.overlong == "split":
-            raise ValueError(
-                "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them "
-                "out"
-            )
+        check_lazy_split(self.lazy_preprocess, self.overlong)
 
     def check_files(self) -> None:
         """`check_flags`; ValueError for a file that does not exist, and where none is named to train on."""
@@ -88,3 +84,11 @@ class DataArguments:
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
         self.check_flags()
+
+
+def check_lazy_split(lazy_preprocess: bool, overlong: str) -> None:
+    """ValueError for --lazy_preprocess with --overlong split."""
+    if lazy_preprocess and overlong == "split":
+        raise ValueError(
+            "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them out"
+        )

@@ -1,4 +1,4 @@
-"""Data of which too little is learned stops a run before it begins."""
+"""Lines about labelled data; data of which too little is learned stops a run before it begins."""
 
 from __future__ import annotations
 
@@ -45,3 +45,13 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
 def _num_lost(entry: _C.ReportEntry) -> int:
     """Records without a label that have the remark of `entry`."""
     return sum(entry.actions.get(action, 0) for action in _LOSES)
+
+
+def result_lines(report: _C.DataReport, max_length: int) -> Iterator[str]:
+    """Lines about labelled data: tool calls, totals and remarks, and rows cut at `max_length` tokens."""
+    if calls := calls_note(report):
+        yield calls
+    yield report.summary()
+    if cut := report.num_truncated:
+        longest = f"--model_max_length {max_length}"
+        yield f"{cut:,} row{' is' if cut == 1 else 's are'} cut at {longest}, or left out beyond it"

@@ -15,13 +15,15 @@ import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
+from fastsft.arguments.data import check_lazy_split
 from fastsft.data.called_rows import called_columns, refuse_label_flags
 from fastsft.data.chat.labelling import EACH, LabelSettings
 from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
 from fastsft.data.conversation_labels import label_conversation_file, label_sources
 from fastsft.data.dropped_records import check_dropped as check_dropped
-from fastsft.data.format_lines import calls_note, format_lines
+from fastsft.data.dropped_records import result_lines
+from fastsft.data.format_lines import format_lines
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
@@ -316,10 +318,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
             return made
     settings = settle_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
-    if data_args.lazy_preprocess and settings.overlong == "split":
-        raise ValueError(
-            "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them out"
-        )
+    check_lazy_split(data_args.lazy_preprocess, settings.overlong)
     rows = label_conversation_file(path, tokenizer, settings, options)
     if getattr(data_args, "legacy_warnings", False):
         for line in rows.report.warnings:
@@ -327,12 +326,8 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     for line in format_lines(data_files(str(path)), rows.report):
         tell(line)
     check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
-    if calls := calls_note(rows.report):
-        tell(f"{path}: {calls}")
-    tell(f"{path}: {rows.report.summary()}")
-    if cut := rows.report.num_truncated:
-        longest = f"--model_max_length {tokenizer.model_max_length}"
-        tell(f"{path}: {cut:,} row{' is' if cut == 1 else 's are'} cut at {longest}, or left out beyond it")
+    for line in result_lines(rows.report, tokenizer.model_max_length):
+        tell(f"{path}: {line}")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
     if data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")

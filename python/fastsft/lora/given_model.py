@@ -155,9 +155,8 @@ class GivenPeftModel(AdaptedModel):
 
     def begin_training(self, *, has_moved: bool) -> None:
         """Reads of the module's parameters get the engine's from here on, until `end_training`."""
-        sharded = launch().world_size > 1 and self._options["engine"]["state"].strategy != "no_shard"
         assert self.engine is not None  # built before training
-        self._live = LiveWeights(self.module, self.engine, sharded=sharded, rename=engine_name)
+        self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), rename=engine_name)
         self._live.begin(self._weights, is_stale=has_moved)
 
     def end_training(self) -> None:

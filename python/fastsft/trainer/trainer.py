@@ -6,7 +6,6 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,6 @@ from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.model.tuned_products import forget_tuned_products
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import on_any_rank
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
@@ -34,7 +32,7 @@ from fastsft.trainer.agreed_inputs import agree_on_model, agree_on_plan, meet_fo
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.best_model import BestModel
 from fastsft.trainer.callback_handler import CallbackHandler, DefaultFlow, set_intervals
-from fastsft.trainer.callback_notices import hears_of_saves, tell_callbacks
+from fastsft.trainer.callback_notices import tell_callbacks
 from fastsft.trainer.event_checks import EventChecks
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.hub_uploads import HubUploads
@@ -58,6 +56,7 @@ from fastsft.trainer.signals import SignalGuard
 from fastsft.trainer.start_directory import StartDirectory, working_directory
 from fastsft.trainer.token_counter import TokenCounter, rate_of_run
 from fastsft.trainer.trainer_callbacks import TrainerCallbacks
+from fastsft.trainer.trainer_checkpoints import TrainerCheckpoints
 from fastsft.trainer.trainer_data import TrainerData
 from fastsft.trainer.trainer_evaluation import TrainerEvaluation
 from fastsft.trainer.trainer_files import TrainerFiles
@@ -74,6 +73,7 @@ class Trainer(
     TrainerPlan,
     TrainerEvaluation,
     TrainerCallbacks,
+    TrainerCheckpoints,
     TrainerFiles,
     TrainerData,
     TrainerModel,
@@ -311,45 +311,6 @@ class Trainer(
         self._counter.add_to(logs, self.state, start_time)
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.fire("on_log", logs=logs)
-
-    def save_checkpoint(self) -> Path:
-        """Save `checkpoint-<step>` into `output_dir`, once a step; collective. Returns its directory.
-
-        It is written during training, until `saver.wait()` returns (checkpoint/saver.py); before `on_save`
-        where a callback of any rank does something then. Without `on_save` where it could not be written and
-        the run goes on.
-        """
-        self._keep_paths()
-        path = self.checkpoint_path()
-        if self.model.take_weights_to_save("Trainer.save_checkpoint"):
-            self.saver.remember(None)  # the checkpoint of this step has the weights from before
-        self.best_model.saving(self.state.global_step)
-        if self.saver.has(path):
-            return path
-        self.state.stateful_callbacks = self.callbacks.states()
-        with deadline(self.args, "save"), self.progress.phase("saving", path.name):
-            self.saver.save(path)
-            if on_any_rank(any(hears_of_saves(each) for each in self.callbacks.callbacks)):
-                self.saver.wait()  # it may read the checkpoint, or put files of its own there
-            if self.saver.has(path):
-                self.fire("on_save")
-            else:
-                self.control.should_save = False  # as the event does: this step is not tried again
-        return path
-
-    def checkpoint_path(self) -> Path:
-        """The directory that `save_checkpoint` would save to now."""
-        return Path(self.args.output_dir or ".") / f"checkpoint-{self.state.global_step}"
-
-    def save_failed(self, directory: Path) -> None:
-        """The saver could not write this checkpoint, and the run may go on."""
-        self.best_model.failed(directory)
-
-    def saved_as(self, checkpoint: str) -> None:
-        """The current state is that of `checkpoint`, which is not saved again."""
-        path = self.checkpoint_path()
-        self.best_model.saving(self.state.global_step)
-        self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
 
     def _make_saver(self) -> CheckpointSaver:
         return CheckpointSaver(self)
