@@ -87,3 +87,17 @@ def test_an_old_checkpoint_goes_on(warm: WarmRanks, tmp_path: Path) -> None:
     reseal(out / "checkpoint-2")
     change_one_tensor(base)
     assert "step 2" in warm.train(flags, out)
+
+
+def test_a_finished_run_is_not_that_of_another_base(warm: WarmRanks, tmp_path: Path) -> None:
+    """The same command, after the values under the base's name have changed: refused, as a resume is."""
+    base, out = copy_of_model(tmp_path / "base"), tmp_path / "out"
+    flags = {**FLAGS, "model_name_or_path": base}
+    warm.train(flags, out)
+    assert "this run is finished" in warm.train(flags, out)
+    change_one_tensor(base)
+    run = warm.start({**flags, "plot_loss": False}, out)
+    assert run.wait(60) == [1]
+    assert "checkpoint-4 was trained over a base model with other weights" in " ".join(
+        run.text(name="err").split()
+    )

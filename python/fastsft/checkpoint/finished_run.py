@@ -14,6 +14,7 @@ from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
+from fastsft.model.base_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
@@ -152,6 +153,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
         "training_loss": output.training_loss,
         "metrics": output.metrics,
         "request": request,
+        "base_weights": trainer.model.base_weights(),
         "files": {name: _stamp(folder / name) for name in files},
     }
     check_still_held(folder)
@@ -186,6 +188,8 @@ def _matching_record(
         return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
+    if _has_other_base(record.get("base_weights"), model.base_weights()):
+        return None
     return record if _are_as_written(folder, record) else None
 
 
@@ -201,6 +205,11 @@ def _record_of_another(
         return record
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
     return None if record["request"] == request else record
+
+
+def _has_other_base(old: object, new: str | None) -> bool:
+    """True if both are known to be of different frozen weights."""
+    return isinstance(old, str) and new is not None and is_comparable(old, new) and old != new
 
 
 def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:

@@ -91,9 +91,6 @@ class AdaptedModel(CausalLM):
     def load_weights(self, engine: _C.Engine) -> None:
         """The base model's weights, then the adapters; collective."""
         super().load_weights(engine)
-        if launch().rank == 0:
-            without = [*self.tied_names(), *self.targets.trained]
-            self._base_weights = sampled_digest(self.source_directory, without)
         put_values(engine, self._values)
 
     def load_saved(self, engine: _C.Engine, directory: str) -> None:
@@ -128,8 +125,12 @@ class AdaptedModel(CausalLM):
     def base_weights(self) -> str | None:
         """Identity of the frozen weights, which no checkpoint holds; None where they are not known.
 
-        That is on all ranks but the first, and before the engine is built.
+        That is on all ranks but the first, and for files that cannot be read. Read once, at the first call.
         """
+        if self._base_weights is None and launch().rank == 0:
+            self._base_weights = sampled_digest(
+                self.source_directory, [*self.tied_names(), *self.targets.trained]
+            )
         return self._base_weights
 
     def initial_digest(self) -> str:
