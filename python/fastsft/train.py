@@ -59,6 +59,7 @@ from fastsft.reporting.results import save_results
 from fastsft.reporting.run_summary import end_page, start_page
 from fastsft.runtime.devices import use_device
 from fastsft.runtime.messages import rank0_print
+from fastsft.runtime.short_traceback import short_in_cells
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
@@ -107,6 +108,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *reexports.NAMES})
 
 
+@short_in_cells(ValueError)
 def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
     """Read the arguments, train, save; resumes when `output_dir` holds a checkpoint. Every rank calls it.
 

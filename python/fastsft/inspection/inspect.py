@@ -22,6 +22,7 @@ from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
+from fastsft.runtime.short_traceback import short_in_cells
 from fastsft.sources.data_files import MAX_RECORD_BYTES, JsonArray, data_files, open_input
 from fastsft.tokenizer.byte_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
@@ -51,6 +52,7 @@ class Inspection(InspectedData):
         return inspection_text(self)
 
 
+@short_in_cells(ValueError)
 def inspect(
     model: str | Path | Tokenizer,
     data: str | Path | Iterable[object],

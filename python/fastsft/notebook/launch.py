@@ -14,11 +14,13 @@ from fastsft.notebook.result import TrainingResult
 from fastsft.notebook.run_progress import Course
 from fastsft.notebook.view import View, view_for
 from fastsft.program.interrupts import Interrupts
-from fastsft.program.rank_failure import failure_of, is_error
+from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks
 from fastsft.ranks.comparison_text import named_ranks
+from fastsft.runtime.short_traceback import short_in_cells
 
 
+@short_in_cells(ValueError, RankFailed, KeyboardInterrupt)
 def launch(
     arguments: Sequence[str] | Mapping[str, Any] | None = None,
     *,
