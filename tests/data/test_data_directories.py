@@ -69,10 +69,10 @@ def test_a_folder_of_files_of_one_kind(kind: str, tmp_path: Path, expected: list
     with collected() as notices:
         assert converted(folder) == expected
     assert notices.warned == []
-    (folder / "more.csv").write_text("x")
+    (folder / "more.xml").write_text("x")
     with collected() as notices:
         data_files(str(folder))
-    assert notices.warned == [f"{folder}: not read, as they are no data files: more.csv"]
+    assert notices.warned == [f"{folder}: not read, as they are no data files: more.xml"]
 
 
 def test_folders_that_leave_a_choice_are_refused(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ REFUSED: dict[str, Files] = {
     "a mapping of files": {"x.json": b"", "README.md": card("- config_name: c\n  data_files: {train: x}\n")},
     "no mapping": {"x.jsonl": b"1", "README.md": b"---\n- a\n---\n"},
     "some records": {"x.jsonl": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  field: a\n")},
+    "another form of CSV": {"x.csv": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  sep: ';'\n")},
     "no training": {"test.jsonl": b"1"},
 }  # fmt: skip
 
@@ -407,16 +408,16 @@ def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None
         (f"{ROOT}@a%2F..", "expected hf://datasets/owner/name"),
         ("hf://datasets/a/b c", "Repo id must use alphanumeric chars"),
         ("hf://datasets/a/gated", "for those only who accepted its terms"),
-        (f"{ROOT}/missing", "no file, folder or configuration has this name; there are: README.md, c.csv, d"),
+        (f"{ROOT}/missing", "no file, folder or configuration has this name; there are: README.md, c.xml, d"),
         (f"{ROOT}/*.parquet", "no file matches it"),
         (f"{ROOT}/***", r"\*\*\* is no pattern; expected one such as data/\*.jsonl"),
         (f"{ROOT}/x", rf"none of its splits \(validation, test\) is train; name what is meant: {ROOT}/x/d"),
         (ROOT, rf"several configurations; name one: {ROOT}/one, {ROOT}/two, {ROOT}/three"),
         (f"{ROOT}/one", "its README.md names absent/\\*, where no file is"),
         (f"{ROOT}/three", rf"kinds .jsonl, .parquet; name what is meant: {ROOT}/data/1.jsonl, {ROOT}/dat"),
-        (f"{ROOT}/four", f"its split train has files of the kinds .csv; name what is meant: {ROOT}/data"),
-        ("hf://datasets/a/csv", "of the kinds .csv; .*: hf://datasets/a/csv@refs/convert/parquet/default"),
-        ("hf://datasets/a/mixed", "of the kinds .csv; name what is meant: hf://datasets/a/mixed/test.jsonl"),
+        (f"{ROOT}/four", f"its split train has files of the kinds .xml; name what is meant: {ROOT}/data"),
+        ("hf://datasets/a/xml", "of the kinds .xml; .*: hf://datasets/a/xml@refs/convert/parquet/default"),
+        ("hf://datasets/a/mixed", "of the kinds .xml; name what is meant: hf://datasets/a/mixed/test.jsonl"),
         ("hf://datasets/a/empty", "it has no files"),
         ("hf://datasets/a/bz2", "of the kinds .jsonl.bz2, .jsonl; name what is meant: hf://datasets/a/bz2/train.j"),
         ("hf://datasets/a/py", "its split train has no data, but: a.py; expected .json, .jsonl, .parquet"),
@@ -426,12 +427,12 @@ def test_what_is_refused(hub: LocalHub, path: str, reason: str) -> None:
     configs = ("- config_name: one\n  data_files: absent/*\n"
                "- config_name: two\n  data_files: x/*\n"
                "- config_name: three\n  data_dir: data\n"
-               "- config_name: four\n  data_files: c.csv\n")  # fmt: skip
-    hub.add("a/b", {"README.md": card(configs), "c.csv": b"", "data/1.jsonl": b"", "data/1.parquet": b"",
+               "- config_name: four\n  data_files: c.xml\n")  # fmt: skip
+    hub.add("a/b", {"README.md": card(configs), "c.xml": b"", "data/1.jsonl": b"", "data/1.parquet": b"",
                     "data/2.parquet": b"", "x/dev.jsonl": b"", "x/test.jsonl": b""})  # fmt: skip
-    hub.add("a/csv", {"a.csv": b"a,b"})
-    hub.add("a/csv", {"default/train/0000.parquet": b""}, "refs/convert/parquet")
-    hub.add("a/mixed", {"train.csv": b"a,b", "test.jsonl": b"", "notes.json": b""})
+    hub.add("a/xml", {"a.xml": b"a,b"})
+    hub.add("a/xml", {"default/train/0000.parquet": b""}, "refs/convert/parquet")
+    hub.add("a/mixed", {"train.xml": b"a,b", "test.jsonl": b"", "notes.json": b""})
     hub.add("a/bz2", {"train.jsonl": b"", "train-2.jsonl.bz2": b""})
     hub.add("a/py", {"a.py": b""})
     hub.add("a/empty", {})
@@ -461,7 +462,7 @@ def test_cards_that_are_wrong_do_not_keep_files_away(hub: LocalHub, text: bytes,
 
 
 def test_the_hubs_own_copy_in_parquet(hub: LocalHub) -> None:
-    hub.add("a/b", {"a.csv": b"a,b"})
+    hub.add("a/b", {"a.xml": b"a,b"})
     hub.add("a/b", {f"default/{split}/0000.parquet": split.encode() for split in ("train", "test")},
             "refs/convert/parquet")  # fmt: skip
     with pytest.raises(ValueError, match="the hub has most data as Parquet, too: ") as caught:

@@ -48,18 +48,13 @@ _KINDS: dict[str, type[DataError]] = {
 def reading_hint(message: str) -> str:
     """The way out, to be added to a message about a file that cannot be read; "" where there is none.
 
-    Of bytes that are not UTF-8, and of a file that is no JSON from its first byte on, such as CSV.
+    Of bytes that are not UTF-8, and of a file that is no JSON from its first byte on.
     """
     if "invalid UTF-8" in message:
         return "; iconv -f ISO-8859-1 -t UTF-8 makes UTF-8 of Latin-1"
-    start, found, _ = message.partition(": not JSON at byte 0: expected a value")
-    if not found:
+    if ": not JSON at byte 0: expected a value" not in message:
         return ""
-    convert = (
-        'pandas.read_csv(FILE).to_json("data.jsonl", orient="records", lines=True) makes JSON lines of CSV'
-    )
-    is_table = start.lower().endswith((".csv", ".tsv"))
-    return f"; JSON, JSON lines, Parquet and Arrow are read{f', {convert}' if is_table else ''}"
+    return "; JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read"
 
 
 @contextlib.contextmanager

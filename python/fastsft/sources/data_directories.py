@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json_object
 
-_KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json)(\.gz|\.zst)?$")
+_KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 _OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
@@ -19,7 +19,7 @@ def files_of_directory(path: str) -> list[str]:
     """The data files of a directory, in order.
 
     Of one that `datasets` saved, those its state.json names; else all of one kind (.parquet, .arrow, .jsonl,
-    .ndjson, .json, also packed) by name. ValueError for several splits, several kinds, and none.
+    .ndjson, .json, .csv, .tsv, also packed) by name. ValueError for several splits, several kinds, and none.
     """
     folder = path.rstrip("/") or "/"
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastsft.runtime.regular_files import check_name, open_regular
 from fastsft.sources.converted_records import as_sharegpt
+from fastsft.sources.csv_lines import CsvLines, Stream, is_csv_name
 from fastsft.sources.data_directories import files_of_directory
 from fastsft.sources.hub_files import PREFIX, files_of_hub, is_of_hub
 from fastsft.sources.json_lines import JsonArray, JsonLines
@@ -33,7 +34,7 @@ UNCONVERTED = "sharegpt"  # the data format that records of other ones become
 MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
-_NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson)(\.(gz|zst))?$", re.IGNORECASE)
+_NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _STANDARD_INPUT = "-"
 
 
@@ -107,25 +108,25 @@ def open_input(
     max_record_bytes: int = MAX_RECORD_BYTES,
     data_format: str = "auto",
 ) -> _C.DataInput:
-    """The native input (_C.DataInput) of a file; its format is known by its first bytes, not by its name.
+    """The native input (_C.DataInput) of a file, known by its first bytes, and CSV by its name.
 
-    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) by their
-    libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
+    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV
+    by their libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
     max_record_bytes: a longer record stops the reading. data_format: what records are, or "auto".
     """
     from fastsft import _C
 
     limit = min(max_record_bytes, (1 << 32) - 1)
-    if not file.is_stream and not _is_packed(_first_bytes(file.path)):
+    if not file.is_stream and not _is_converted(file.path, _first_bytes(file.path)):
         return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
     return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit, data_format)
 
 
 def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Callable[[int], bytes]:
-    """`read(size)` of the JSON in a file, unpacked; of Parquet and Arrow, the records as lines."""
+    """`read(size)` of the JSON in a file, unpacked; of Parquet, Arrow and CSV, the records as lines."""
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
-    stream: _Stream = raw
+    stream: Stream = raw
     if is_table(start):
         _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow")
         stream = TableLines(raw, _name(file))
@@ -134,6 +135,8 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
     elif _is_zstandard(start):
         _check_installed("zstandard", file, "Zstandard")
         stream = ZstandardStream(raw, _name(file))
+    if _is_csv(file.path, start):
+        stream = CsvLines(stream, _name(file))
     return _guarded(stream, _name(file), watch)
 
 
@@ -226,8 +229,14 @@ def _first_bytes(path: str) -> bytes:
     return start
 
 
-def _is_packed(start: bytes) -> bool:
-    return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start)
+def _is_converted(path: str, start: bytes) -> bool:
+    """Not read natively, as it is."""
+    return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
+
+
+def _is_csv(path: str, start: bytes) -> bool:
+    """By its name, unless the file begins as JSON or a table does."""
+    return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
 
 
 def _is_zstandard(start: bytes) -> bool:
@@ -235,11 +244,7 @@ def _is_zstandard(start: bytes) -> bool:
     return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-def _guarded(stream: _Stream, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
+def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
     def read(size: int) -> bytes:
         try:
             block = stream.read(size)

@@ -12,7 +12,12 @@ CARD_FILES = ("README.md", ".huggingface.yaml")  # of the second, what it says c
 
 _BEGIN = re.compile(r"\s*---[\r\n]")  # these two are huggingface_hub's pattern in linear time
 _END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
-_CHOOSE_RECORDS = ("field", "filters", "columns")  # they change what is read of a file
+# They change what is read of a file: of JSON, of Parquet, of CSV.
+_CHOOSE_RECORDS = (
+    "field", "filters", "columns", "sep", "delimiter", "header", "names", "column_names", "usecols",
+    "skiprows", "nrows", "skipfooter", "skipinitialspace", "quotechar", "quoting", "escapechar", "comment",
+    "encoding", "dialect",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Configuration:
     folder: str
     patterns: Mapping[str, Sequence[str]]
     is_default: bool
-    ignored: Sequence[str] = ()  # fields that choose records, which fastsft cannot
+    ignored: Sequence[str] = ()  # fields that change how files are read, which fastsft cannot
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:

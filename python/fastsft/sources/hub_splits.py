@@ -61,8 +61,9 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
         chosen = configurations[name]
         if chosen.ignored:
             raise ValueError(
-                f"the configuration {name} in its README.md chooses records ({', '.join(chosen.ignored)}), "
-                f"which fastsft does not; name files for all records: {root}/FILE"
+                f"the configuration {name} in its README.md says how files are read "
+                f"({', '.join(chosen.ignored)}), which fastsft does not do; name files to read "
+                f"them whole: {root}/FILE"
             )
         splits = _of_card(names, chosen) if chosen.patterns else default_splits(names, chosen.folder)
         return _one_split(names, splits, root)
@@ -197,7 +198,7 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
         return f"{reason}; name what is meant: {_listed(ways)}"
     converted = f"{root}@refs/convert/parquet/default"
     more = "" if "@" in root else f"; the hub has most data as Parquet, too: {converted}"
-    return f"{reason}; expected .json, .jsonl, .parquet or .arrow{more}"
+    return f"{reason}; expected .json, .jsonl, .parquet, .arrow or .csv{more}"
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:

@@ -117,7 +117,7 @@ def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
 def _way_of_stray(word: str) -> str:
     if word.endswith((".yaml", ".yml")):
         return f"a file of flags is given as --config {word}"
-    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".gz", ".zst")):
+    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
         return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
     return "a value with spaces needs quotes"
 

@@ -1,0 +1,93 @@
+"""The rows of a CSV file as JSON lines: an object for each, whose values are texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
+
+from fastsft.sources.json_lines import JsonLines
+
+_NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+_MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
+
+
+def is_csv_name(name: str) -> bool:
+    """A name by which a file is CSV: nothing in such a file says so."""
+    return _NAME.search(name) is not None
+
+
+class CsvLines:
+    """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
+
+    Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
+    column without a name, as pandas writes its index, is not read. ValueError naming the line for what is not
+    UTF-8, rows of another width than the header's, a quote without an end, and a header with a name twice.
+    """
+
+    def __init__(self, raw: Stream, name: str) -> None:
+        self._name = name
+        self._text = io.TextIOWrapper(io.BufferedReader(_Raw(raw), 1 << 16), encoding="utf-8", newline="")
+        self._lines = JsonLines(self._records())
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        return self._lines.read(size)
+
+    def _records(self) -> Iterator[dict[str, str]]:
+        csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
+        line = 1  # on which the row begins
+        try:
+            first = self._text.readline().removeprefix("\ufeff")
+            rows = csv.reader(chain([first], self._text), delimiter=self._delimiter(first), strict=True)
+            header = self._header(next(rows, []))
+            line = rows.line_num + 1
+            for row in rows:
+                if len(row) == len(header):
+                    yield {name: value for name, value in zip(header, row, strict=True) if name}
+                elif row:  # no empty line
+                    got = f"expected {len(header)} fields, as the header has, got {len(row)}"
+                    raise ValueError(f"{self._name}: line {line}: {got}")
+                line = rows.line_num + 1
+        except csv.Error as error:
+            what = "a quote has no end" if "unexpected end" in str(error) else error
+            raise ValueError(f"{self._name}: line {line}: {what}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
+
+    def _header(self, names: list[str]) -> list[str]:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or not any(names):
+            got = f"{', '.join(twice)} twice" if twice else "none"
+            raise ValueError(f"{self._name}: expected a first line with the names of its columns, got {got}")
+        return names
+
+    def _delimiter(self, header: str) -> str:
+        if ".tsv" in self._name.lower():
+            return "\t"
+        return next((each for each in ",\t;" if each in header), ",")
+
+
+class Stream(Protocol):
+    """A source of blocks of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class _Raw(io.RawIOBase):
+    """A stream for the classes of io."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        block = self._stream.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
