@@ -50,7 +50,7 @@ REFUSED: dict[str, Files] = {
     "a mapping of files": {"x.json": b"", "README.md": card("- config_name: c\n  data_files: {train: x}\n")},
     "no mapping": {"x.jsonl": b"1", "README.md": b"---\n- a\n---\n"},
     "some records": {"x.jsonl": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  field: a\n")},
-    "another form of CSV": {"x.csv": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  sep: ';'\n")},
+    "CSV otherwise": {"x.csv": b"1", "README.md": card("- config_name: c\n  data_files: x*\n  sep: ';'\n")},
     "no training": {"test.jsonl": b"1"},
 }  # fmt: skip
 
