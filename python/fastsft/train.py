@@ -40,11 +40,11 @@ from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
+from fastsft.data.data_module import make_supervised_data_module
 from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
     SupervisedDataset,
-    make_supervised_data_module,
     preprocess,
 )
 from fastsft.inspection.data_report import show_data

@@ -14,7 +14,7 @@ import byte_level_files
 from data_formats import labelled, write_records
 from family_models import TEMPLATES
 from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-from fastsft.data.supervised import make_supervised_data_module
+from fastsft.data.data_module import make_supervised_data_module
 from fastsft.inspection.data_report import note_stop_token
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of

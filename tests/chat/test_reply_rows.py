@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from family_models import write_family
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-from fastsft.data.supervised import make_supervised_data_module
+from fastsft.data.data_module import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
 from golden_text import human_gpt

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastsft import data
 from fastsft.data import errors as data_errors
-from fastsft.data import supervised as data
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, conversation_file, hf_tokenizer, human_gpt, read_records
 

@@ -13,10 +13,10 @@ import torch
 from data_formats import FORMATS, ROLE_CONTENT, TURNS, chat, converted, labelled, write_records
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.data_module import make_supervised_data_module
 from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError
 from fastsft.data.format_lines import format_lines, format_totals
-from fastsft.data.supervised import make_supervised_data_module
 from fastsft.sources.data_files import DataFile, read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, hf_tokenizer

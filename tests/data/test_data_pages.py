@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fastsft import data
 from fastsft.arguments import DataArguments
-from fastsft.data import supervised as data
 from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection import data_report as data_pages
 from fastsft.model.config import generation_config_to_save

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 import fastsft
-from fastsft import _C
+from fastsft import _C, data
 from fastsft.data import content_digest
-from fastsft.data import supervised as data
 from fastsft.data.cache_directory import only_writer, remove_forgotten
 from fastsft.data.content_digest import file_digest
 from fastsft.ranks.save_place import file_system_of

@@ -11,7 +11,7 @@ import pytest
 
 from data_formats import labelled, write_records
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.supervised import make_supervised_data_module
+from fastsft.data.data_module import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, hf_tokenizer, human_gpt
 

@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 from types import SimpleNamespace
 from fastsft import _C
-from fastsft.data import supervised as data
+from fastsft import data
 from fastsft.inspection import inspect as inspection
 from fastsft.data.chat import labelling
 from fastsft.tokenizer import Tokenizer

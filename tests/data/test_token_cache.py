@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import ranks
-from fastsft import _C
+from fastsft import _C, data
 from fastsft.data import label_files, token_cache
-from fastsft.data import supervised as data
 from fastsft.data.content_digest import file_digest
 from fastsft.runtime.place import Launch
 from fastsft.tokenizer import Tokenizer
@@ -29,7 +28,7 @@ SOURCE = Path(data.__file__).parents[2]
 PROGRAM = """
 import resource, sys
 from types import SimpleNamespace
-from fastsft.data import supervised as data
+from fastsft import data
 from fastsft.tokenizer import Tokenizer
 if len(sys.argv) > 3:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)

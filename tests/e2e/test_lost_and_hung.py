@@ -28,7 +28,7 @@ HANGS: dict[str, tuple[str, str, int]] = {
 # Where a rank fails, and the call; `load` and `tokenize` come before the ranks have met for training.
 FAILURES = {
     "load": ("fastsft.model:CausalLM.from_pretrained", 1),
-    "tokenize": ("fastsft.data.supervised:label_conversation_file", 1),
+    "tokenize": ("fastsft.data.data_module:label_conversation_file", 1),
     "forward": ("op:rms_norm", 20),
     "save": ("fastsft.checkpoint.content:read_random_states", 1),
     "evaluate": ("fastsft.trainer.evaluation:_token_losses", 2),

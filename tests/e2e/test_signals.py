@@ -21,7 +21,7 @@ from warm_ranks import WarmRanks, spread
 # Where each phase is entered, and at which call; a sleep there makes it last.
 PHASES: dict[str, tuple[str, int]] = {
     "start": ("fastsft.model:CausalLM.from_pretrained", 1),
-    "tokenizing": ("fastsft.data.supervised:label_conversation_file", 1),
+    "tokenizing": ("fastsft.data.data_module:label_conversation_file", 1),
     "before training": ("fastsft.trainer.trainer:checkpoint_to_resume", 2),
     "warm-up": ("op:rms_norm", 1),
     "step": ("op:embedding_backward", 4),

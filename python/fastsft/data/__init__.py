@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 from fastsft.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from fastsft.data.supervised import (
-        IGNORE_TOKEN_ID,
-        LazySupervisedDataset,
-        SupervisedDataset,
-        make_supervised_data_module,
-        preprocess,
-    )
+    from fastsft.data.data_module import make_supervised_data_module
+    from fastsft.data.supervised import IGNORE_TOKEN_ID, LazySupervisedDataset, SupervisedDataset, preprocess
 
 __all__ = ["IGNORE_TOKEN_ID", "LazySupervisedDataset", "SupervisedDataset", "make_supervised_data_module",
            "preprocess"]  # fmt: skip
-__getattr__ = lazy_names(__name__, dict.fromkeys(__all__, "supervised"))
+__getattr__ = lazy_names(
+    __name__, {**dict.fromkeys(__all__, "supervised"), "make_supervised_data_module": "data_module"}
+)

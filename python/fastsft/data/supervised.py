@@ -1,4 +1,4 @@
-"""FastChat's data functions: `preprocess`, the two data sets and `make_supervised_data_module`.
+"""FastChat's `preprocess` and its two data sets.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
 are made only for those who ask for them.
@@ -7,7 +7,7 @@ are made only for those who ask for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, SupportsInt, cast
 
 import numpy.typing as npt
@@ -15,24 +15,14 @@ import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
-from fastsft.arguments.data import check_lazy_split
-from fastsft.data.called_rows import called_columns, refuse_label_flags
-from fastsft.data.chat.labelling import EACH, LabelSettings
-from fastsft.data.chat.policy_choice import settle_script_policy
-from fastsft.data.conversation_labels import check_tokenizer as check_tokenizer
-from fastsft.data.conversation_labels import label_conversation_file, label_sources
-from fastsft.data.dropped_records import check_dropped as check_dropped
-from fastsft.data.dropped_records import result_lines
-from fastsft.data.format_lines import format_lines
-from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
-from fastsft.data.label_files import FileOptions
+from fastsft.data.called_rows import called_columns
+from fastsft.data.conversation_labels import label_sources
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
 from fastsft.data.record_sources import sources_of
 from fastsft.data.row_cache import RowCache
-from fastsft.runtime.messages import rank0_print, tell
+from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
-from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
 from fastsft.tokenizer.tokenizer_state import is_comparable
 
@@ -50,7 +40,7 @@ def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
     """
     rows = label_sources(sources, tokenizer)
     for line in rows.report.warnings:
-        _say(line)
+        say(line)
     return rows.tensors(0, len(rows.native))
 
 
@@ -68,13 +58,13 @@ class SupervisedDataset(Dataset[Tensors]):
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: ChatTokenizer) -> None:
         super().__init__()
-        _say("Formatting inputs...")
+        say("Formatting inputs...")
         if is_rebound("preprocess"):
             self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
         self._rows = label_sources(sources_of(raw_data), tokenizer)
         for line in self._rows.report.warnings:
-            _say(line)
+            say(line)
         if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
             self._hold(self._rows.tensors(0, len(self._rows.native)))
 
@@ -147,7 +137,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     def __init__(self, raw_data: Sequence[Any], tokenizer: ChatTokenizer) -> None:
         super().__init__()
-        _say("Formatting inputs...Skip in lazy mode")
+        say("Formatting inputs...Skip in lazy mode")
         self.tokenizer = tokenizer
         self.raw_data = raw_data
         self.cached_data_dict: dict[int, Tensors] = RowCache()
@@ -276,80 +266,7 @@ def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool
     return not replaced and "__getitems__" not in dataset.__dict__
 
 
-def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
-    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
-
-    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
-    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
-    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
-    tensors are made when rows are asked for.
-    """
-    _say("Loading data...")
-    train = _load_dataset(data_args.data_path, tokenizer, data_args)
-    path = getattr(data_args, "eval_data_path", None)
-    return {
-        "train_dataset": train,
-        "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
-    }
-
-
-def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
-    """The content of the data files for a script's `name`.
-
-    A class of the script's own gets what FastChat hands it, json.load of the file, unless --data_format asks
-    for ShareGPT records. A class derived from one of ours, which labels them, and `preprocess` get those.
-    """
-    if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
-        return read_records(files, data_format=data_format)
-    return read_content(files)
-
-
-def _labels_by_ours(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, (SupervisedDataset, LazySupervisedDataset))
-
-
-def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:
-    kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
-    for name in (kind, "preprocess"):
-        if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
-            refuse_label_flags(data_args, name)
-            records = _records_for(name, data_files(str(path)), getattr(data_args, "data_format", "auto"))
-            made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
-            return made
-    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
-    options = FileOptions.from_arguments(data_args)
-    check_lazy_split(data_args.lazy_preprocess, settings.overlong)
-    rows = label_conversation_file(path, tokenizer, settings, options)
-    if getattr(data_args, "legacy_warnings", False):
-        for line in rows.report.warnings:
-            _say(line)
-    for line in format_lines(data_files(str(path)), rows.report):
-        tell(line)
-    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
-    for line in result_lines(rows.report, tokenizer.model_max_length):
-        tell(f"{path}: {line}")
-    is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
-    if data_args.lazy_preprocess and is_divided:
-        tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
-    elif data_args.lazy_preprocess:
-        read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)
-        return LazySupervisedDataset.from_rows(rows, tokenizer, read)
-    return SupervisedDataset.from_rows(rows)
-
-
-def _constructor_of(kind: Any) -> tuple[Any, ...]:
-    return kind.__init__, kind.__new__, code_of(kind.__init__)
-
-
-_CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDataset, LazySupervisedDataset)}
-
-
-def _has_other_constructor(kind: str) -> bool:
-    own = current(kind)
-    return _constructor_of(own) != _CONSTRUCTORS[kind]
-
-
-def _say(*words: object) -> None:
+def say(*words: object) -> None:
     """FastChat's lines, through `rank0_print` or what a script bound to that name."""
     current("rank0_print")(*words)
 
@@ -358,6 +275,5 @@ remember_own(
     preprocess=preprocess,
     SupervisedDataset=SupervisedDataset,
     LazySupervisedDataset=LazySupervisedDataset,
-    make_supervised_data_module=make_supervised_data_module,
     rank0_print=rank0_print,
 )

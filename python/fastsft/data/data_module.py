@@ -1,0 +1,100 @@
+"""`make_supervised_data_module`: the data sets of a run from the files that its arguments name.
+
+Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastsft.arguments.data import check_lazy_split
+from fastsft.data.called_rows import refuse_label_flags
+from fastsft.data.chat.labelling import EACH, LabelSettings
+from fastsft.data.chat.policy_choice import settle_script_policy
+from fastsft.data.conversation_labels import label_conversation_file
+from fastsft.data.dropped_records import check_dropped, result_lines
+from fastsft.data.format_lines import format_lines
+from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
+from fastsft.data.label_files import FileOptions
+from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
+from fastsft.runtime.messages import tell
+from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
+from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
+from fastsft.tokenizer.interfaces import ChatTokenizer
+
+
+def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
+    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
+
+    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
+    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
+    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
+    tensors are made when rows are asked for.
+    """
+    say("Loading data...")
+    train = _load_dataset(data_args.data_path, tokenizer, data_args)
+    path = getattr(data_args, "eval_data_path", None)
+    return {
+        "train_dataset": train,
+        "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
+    }
+
+
+def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
+    """The content of the data files for a script's `name`.
+
+    A class of the script's own gets what FastChat hands it, json.load of the file, unless --data_format asks
+    for ShareGPT records. A class derived from one of ours, which labels them, and `preprocess` get those.
+    """
+    if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
+        return read_records(files, data_format=data_format)
+    return read_content(files)
+
+
+def _labels_by_ours(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, (SupervisedDataset, LazySupervisedDataset))
+
+
+def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:
+    kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
+    for name in (kind, "preprocess"):
+        if is_rebound(name) or (name == kind and _has_other_constructor(kind)):
+            refuse_label_flags(data_args, name)
+            records = _records_for(name, data_files(str(path)), getattr(data_args, "data_format", "auto"))
+            made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
+            return made
+    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
+    options = FileOptions.from_arguments(data_args)
+    check_lazy_split(data_args.lazy_preprocess, settings.overlong)
+    rows = label_conversation_file(path, tokenizer, settings, options)
+    if getattr(data_args, "legacy_warnings", False):
+        for line in rows.report.warnings:
+            say(line)
+    for line in format_lines(data_files(str(path)), rows.report):
+        tell(line)
+    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
+    for line in result_lines(rows.report, tokenizer.model_max_length):
+        tell(f"{path}: {line}")
+    is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
+    if data_args.lazy_preprocess and is_divided:
+        tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
+    elif data_args.lazy_preprocess:
+        read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)
+        return LazySupervisedDataset.from_rows(rows, tokenizer, read)
+    return SupervisedDataset.from_rows(rows)
+
+
+def _constructor_of(kind: Any) -> tuple[Any, ...]:
+    return kind.__init__, kind.__new__, code_of(kind.__init__)
+
+
+_CONSTRUCTORS = {kind.__name__: _constructor_of(kind) for kind in (SupervisedDataset, LazySupervisedDataset)}
+
+
+def _has_other_constructor(kind: str) -> bool:
+    own = current(kind)
+    return _constructor_of(own) != _CONSTRUCTORS[kind]
+
+
+remember_own(make_supervised_data_module=make_supervised_data_module)
