@@ -98,6 +98,7 @@ void bind_checkpoint(py::module_& module) {
                           "Fills the masters of this rank, or a moment of AdamW, from whole\n"
                           "tensors; not collective.")
       .def(py::init([](Engine& engine, const std::string& target) {
+             const py::gil_scoped_release released;
              engine.await_states();
              Strategy& strategy = engine.strategy();
              return std::make_unique<ModelLoader>(

@@ -58,7 +58,8 @@ void bind_checkpoint_parts(py::module_& module) {
   py::class_<EngineStaging>(module, "CheckpointStaging",
                             "A host copy of what this rank writes of a checkpoint.")
       .def(py::init<Engine&>(), "engine"_a, py::keep_alive<1, 2>())
-      .def_property_readonly("nbytes", &EngineStaging::nbytes, "that the copy takes")
+      .def_property_readonly("nbytes", py::cpp_function(&EngineStaging::nbytes, Unlocked()),
+                             "that the copy takes")
       .def("stage", &EngineStaging::stage, Unlocked(), "Copies what the engine holds now.")
       .def("write", &EngineStaging::write, "directory"_a, py::kw_only(), "dtype"_a,
            "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),

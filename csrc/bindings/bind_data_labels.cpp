@@ -82,15 +82,25 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   return label_conversations(conversations, labeller);
 }
 
+// Bytes of a Python object's in place; views of them and their slices keep it alive.
+struct OwnedBytes {
+  py::object owner;
+  std::string_view bytes;
+};
+
 // The lines of --report_bad in place: they may be as many as the records.
 template <typename Owner>
 py::cpp_function bad_records() {
-  return py::cpp_function(
-      [](Owner& self) {
-        return py::memoryview::from_memory(self.bad_records.data(),
-                                           static_cast<py::ssize_t>(self.bad_records.size()));
-      },
-      py::keep_alive<0, 1>());
+  return py::cpp_function([](const py::object& self) {
+    return py::memoryview(py::cast(OwnedBytes{self, self.cast<Owner&>().bad_records}));
+  });
+}
+
+void bind_owned_bytes(py::module_& module) {
+  py::class_<OwnedBytes>(module, "OwnedBytes", py::buffer_protocol())
+      .def_buffer([](OwnedBytes& self) {
+        return py::buffer_info(self.bytes.data(), static_cast<py::ssize_t>(self.bytes.size()));
+      });
 }
 
 using BlockRow = std::tuple<uint64_t, uint64_t, uint64_t>;
@@ -161,6 +171,7 @@ void bind_cache(py::module_& module) {
 
 void bind_data_labels(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
+  bind_owned_bytes(module);
   bind_inputs(module);
   bind_cache(module);
   py::class_<DataCounts>(module, "DataCounts")

@@ -35,8 +35,8 @@ py::array_t<T> to_owning_array(std::vector<T> list) {
 }
 
 // The texts' UTF-8, which their owner keeps. Takes no notice of each that it reads, as a caster
-// of views does.
-std::vector<std::string_view> view_texts(const py::list& texts) {
+// of views does. A tuple: nobody can take a text out of it while the lock is given away.
+std::vector<std::string_view> view_texts(const py::tuple& texts) {
   std::vector<std::string_view> views;
   views.reserve(texts.size());
   for (const py::handle text : texts) {
@@ -51,7 +51,8 @@ std::vector<std::string_view> view_texts(const py::list& texts) {
 // Ids of all texts end to end, and where each text's end: no Python object for an id.
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
     const Tokenizer& self, const py::typing::List<py::str>& texts, bool as_plain_text) {
-  const std::vector<std::string_view> views = view_texts(texts);
+  const py::tuple held(texts);
+  const std::vector<std::string_view> views = view_texts(held);
   std::vector<int32_t> ids;
   std::vector<int64_t> ends;
   {

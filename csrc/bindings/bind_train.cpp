@@ -264,7 +264,9 @@ void define_steps(EngineClass& engine) {
            "Records the newest `capacity` spans of this process from now on.")
       .def("stop_trace", &Engine::stop_trace, py::call_guard<py::gil_scoped_release>(),
            "The spans; waits for the device.")
-      .def_property("step_count", &Engine::step_count, &Engine::set_step_count,
+      .def_property("step_count",
+                    py::cpp_function(&Engine::step_count, py::call_guard<py::gil_scoped_release>()),
+                    &Engine::set_step_count,
                     "Optimizer steps that updated; of a resumed run it is set.")
       .def("set_sync_each_batch", &Engine::set_sync_each_batch, py::arg("each"),
            py::call_guard<py::gil_scoped_release>(),

@@ -37,8 +37,8 @@ void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) 
     }
     work();
   });
-  if (threads.empty()) work();
   threads.clear();
+  work();  // what no thread has done: there were none, or they had no memory to begin
   for (const auto& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }

@@ -1,5 +1,6 @@
 #include "core/trace.h"
 
+#include "core/error.h"
 #include "core/stopped_time.h"
 
 namespace fastsft::trace {
@@ -16,6 +17,7 @@ Recorder& Recorder::instance() {
 }
 
 void Recorder::start(size_t capacity, Clock* clock) {
+  require(capacity > 0, "capacity: expected at least one span, got 0");
   const std::lock_guard lock(mutex_);
   spans_.clear();
   capacity_ = capacity;

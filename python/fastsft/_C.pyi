@@ -56,6 +56,7 @@ __all__: list[str] = [
     "MemoryPlan",
     "NamedIds",
     "NotNativeError",
+    "OwnedBytes",
     "PackingSummary",
     "PeerFailedError",
     "RangeDigest",
@@ -1274,6 +1275,9 @@ class SyncPlan:
     def tied(self) -> list[tuple[str, str]]: ...
     @property
     def total_bytes(self) -> int: ...
+
+class OwnedBytes:
+    pass
 
 class DataInput:
     @typing.overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -13,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from fastsft import _C
-from fastsft.data import supervised as data
+from fastsft import _C, data
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.sources.data_files import DataFile, JsonLines, data_files, open_input, read_records
 from fastsft.tokenizer import Tokenizer
@@ -199,6 +199,21 @@ def test_records_of_python_objects() -> None:
     lines = JsonLines(Dataset())  # type: ignore[arg-type]
     read = _C.label_inputs([_C.DataInput("records", lines.read)], LABELLER)
     assert read.dataset.checksum() == ours.native.checksum()
+
+
+def test_a_slice_of_the_bad_records_outlives_their_owner() -> None:
+    bad = b"".join(
+        b'{"id": "x%d", "conversations": [{"from": "human"}]}\n' % number for number in range(5000)
+    )
+    labelled = _C.label_inputs([_C.DataInput("records", io.BytesIO(bad).read)], LABELLER)
+    lines = labelled.bad_records[:60]
+    before = bytes(lines)
+    size = len(labelled.bad_records)
+    assert lines.readonly and size > 100_000
+    del labelled
+    gc.collect()
+    others = [b"z" * size for _ in range(50)]
+    assert bytes(lines) == before and len(others) == 50
 
 
 def test_bad_records_are_listed(tmp_path: Path) -> None:

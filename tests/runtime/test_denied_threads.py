@@ -16,13 +16,20 @@ TRAINER = SUPPORT.parent / "golden" / "trainer"
 DATA = TRAINER / "data" / "first48.json"
 
 
-def run(when: str, what: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(when: str, what: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.run(
         [sys.executable, str(SUPPORT / "denied_threads.py"), when, what, *words],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables},
         capture_output=True, text=True, timeout=300, cwd=TRAINER,
     )  # fmt: skip
+
+
+def compiled(source: str, folder: Path) -> Path:
+    library = folder / "shim.so"
+    (folder / "shim.cpp").write_text(source)
+    subprocess.run(["g++", "-shared", "-fPIC", str(folder / "shim.cpp"), "-o", str(library)], check=True)
+    return library
 
 
 def said(when: str, what: str, *words: str) -> Any:
@@ -70,6 +77,27 @@ def test_a_run_without_any_says_so_in_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.safetensors"))
 
 
+# Compiled by the test: threads but the first get no 1,024 bytes, with which they look whether they can throw.
+NO_MEMORY = """
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern "C" void* __libc_malloc(size_t bytes);
+extern "C" int armed = 0;
+extern "C" void* malloc(size_t bytes) {
+  return armed != 0 && bytes == 1024 && syscall(SYS_gettid) != getpid() ? nullptr : __libc_malloc(bytes);
+}
+"""
+
+
+def test_a_checkpoint_is_written_by_its_caller_where_threads_have_no_memory(tmp_path: Path) -> None:
+    library = compiled(NO_MEMORY, tmp_path)
+    done = run("never", "write_part", str(tmp_path), str(library), LD_PRELOAD=str(library))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == ["model.safetensors", "optimizer-rank-00000-of-00001.safetensors"]
+
+
 # Compiled by the test: pthread_create fails from the call FAIL_FROM on.
 SHIM = """
 #include <dlfcn.h>
@@ -90,11 +118,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shim")
-    (folder / "shim.cpp").write_text(SHIM)
-    library = folder / "shim.so"
-    subprocess.run(["g++", "-shared", "-fPIC", str(folder / "shim.cpp"), "-o", str(library)], check=True)
-    return library
+    return compiled(SHIM, tmp_path_factory.mktemp("shim"))
 
 
 @pytest.mark.variants("[1]", "[8]")

@@ -1,11 +1,13 @@
 """Saves that fail leave the old checkpoint as it was, and nothing else."""
 
 import resource
+from types import SimpleNamespace
 
 import pytest
 
 from fastsft import saving
 from fastsft.checkpoint import content as checkpoint_content
+from fastsft.checkpoint import save
 from saving_run import make_trainer
 
 
@@ -24,6 +26,38 @@ def test_a_failed_save_leaves_nothing(model, tmp_path, monkeypatch, broken):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
     saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
     assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_a_checkpoint_without_its_weights_is_no_checkpoint(model, tmp_path, monkeypatch):
+    """Whatever the cause: what is not in the manifest must not take the place of an older checkpoint."""
+    trainer = make_trainer(model, tmp_path)
+    trainer.args.save_total_limit = 1
+    saving.save_checkpoint(trainer, tmp_path / "checkpoint-1")
+    written = save.joined_digests
+
+    def without_tensors(reports):
+        return [each for each in written(reports) if not each.name.endswith(".safetensors")]
+
+    monkeypatch.setattr(save, "joined_digests", without_tensors)
+    lacks = "lacks model.safetensors, optimizer-rank-.*.safetensors, which no rank has written"
+    with pytest.raises(RuntimeError, match=lacks):
+        saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks"),
+    [
+        (["model-00001-of-00002", "optimizer-rank-00000-of-00001"], "1 of 2 files model-"),
+        (["model", "optimizer-rank-00001-of-00003"], "2 of 3 files optimizer-rank-"),
+        (["adapter_model", "optimizer-rank-00000-of-00001"], "lacks model.safetensors"),
+        (["model-00001-of-00002", "model-00002-of-00002"], "lacks optimizer-rank"),
+    ],
+)  # fmt: skip
+def test_all_parts_of_a_checkpoint_are_there(names, lacks):
+    content = SimpleNamespace(adapter=None, with_state=True)
+    with pytest.raises(RuntimeError, match=lacks):
+        save.check_complete(content, [f"{name}.safetensors" for name in names])
 
 
 def test_leftovers_of_a_crash_go_with_the_next_save(model, tmp_path, capsys):

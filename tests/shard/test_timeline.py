@@ -203,3 +203,5 @@ def test_a_full_ring_drops_the_oldest_and_says_so() -> None:
     spans = engine.stop_trace()
     assert len(spans) <= 3 and _C.trace_dropped() > 10
     assert engine.stop_trace() == []
+    with pytest.raises(ValueError, match="capacity: expected at least one span, got 0"):
+        engine.start_trace(capacity=0)

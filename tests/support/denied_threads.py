@@ -51,6 +51,30 @@ def limit_a_phase(_: str) -> Any:
     return "started"
 
 
+def write_part(folder: str, shim: str) -> Any:
+    """The files of a checkpoint's part, and of its ranges, when threads but this one have no memory.
+
+    shim: the loaded library whose `armed` takes it away.
+    """
+    from engines import new_engine
+    from fastsft import _C
+
+    config = {
+        "model_type": "llama", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    engine = new_engine(json.dumps(config), num_threads=1)
+    armed = ctypes.c_int.in_dll(ctypes.CDLL(shim), "armed")
+    armed.value = 1
+    try:
+        files, ranges = _C.write_part(
+            engine, folder, dtype="float32", max_shard_size=1 << 30, with_model=True, with_state=True
+        )
+    finally:
+        armed.value = 0
+    return sorted({each.name for each in (*files, *ranges)})
+
+
 def main(when: str, what: str, *words: str) -> None:
     """when: `never`, `now`, or `training`: as soon as a Trainer trains. what: `run`, or a function above."""
     import fastsft.train
@@ -66,8 +90,10 @@ def main(when: str, what: str, *words: str) -> None:
         sys.argv = ["fastsft.train", *words]
         entry.run_script(fastsft.train.train)
         return
-    functions: dict[str, Callable[[str], Any]] = {"label": label, "limit_a_phase": limit_a_phase}
-    print(json.dumps(functions[what](words[0])))
+    functions: dict[str, Callable[..., Any]] = {
+        "label": label, "limit_a_phase": limit_a_phase, "write_part": write_part,
+    }  # fmt: skip
+    print(json.dumps(functions[what](*words)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -156,6 +159,31 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
     return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
 
 
+_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
+
+
+def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
+    """RuntimeError unless `names` have the weights, the optimizer state if it is to be there, and all parts.
+
+    The last thing that is asked before older checkpoints go.
+    """
+    weights = "adapter_model" if content.adapter is not None else "model"
+    missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
+    if content.with_state and not _has("optimizer-rank", names):
+        missing.append("optimizer-rank-*.safetensors")
+    parts = Counter((part[1], int(part[3])) for part in map(_NUMBERED.fullmatch, names) if part)
+    missing += [f"{of - found} of {of} files {stem}-*" for (stem, of), found in parts.items() if found != of]
+    if missing:
+        raise RuntimeError(
+            f"the checkpoint lacks {', '.join(missing)}, which no rank has written; it is not "
+            "kept, and the older ones stay"
+        )
+
+
+def _has(stem: str, names: Collection[str]) -> bool:
+    return any(re.fullmatch(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.safetensors", name) for name in names)
+
+
 def commit_checkpoint(
     directory: _C.AtomicDirectory | None,
     target: Path,
@@ -165,6 +193,7 @@ def commit_checkpoint(
 ) -> None:
     """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
     assert directory is not None  # of the rank that commits
+    check_complete(content, [file.name for file in files])
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
     check_still_held(target.parent)
     directory.commit(target.name, manifest)
