@@ -1,6 +1,7 @@
 #include "storage/run_lock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <mutex>
+#include <set>
 #include <string_view>
 
 #include "core/error.h"
@@ -94,6 +97,41 @@ int open_lock_file(const std::string& path) {
 
 }  // namespace
 
+// The locks of this process. One that it forks (a loader's worker) closes its copies: a lock is
+// held as long as any process has the open file, and theirs may live on after a kill.
+class HeldLocks {
+ public:
+  static HeldLocks& instance() {
+    static auto* const held = new HeldLocks;  // never destroyed: locks may outlive statics
+    return *held;
+  }
+  void add(RunLock* lock) {
+    const std::scoped_lock guard(mutex_);
+    locks_.insert(lock);
+  }
+  void remove(RunLock* lock) {
+    const std::scoped_lock guard(mutex_);
+    locks_.erase(lock);
+  }
+
+ private:
+  HeldLocks() {
+    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().leave(); });
+  }
+  // In the child.
+  void leave() {
+    for (RunLock* const lock : locks_) {
+      ::close(lock->descriptor_);
+      lock->descriptor_ = -1;
+    }
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::set<RunLock*> locks_;
+};
+
 RunLock::RunLock(const std::string& directory, const std::string& holder,
                  const std::string& way_out)
     : path_(join_path(directory, kLockFile)) {
@@ -119,11 +157,13 @@ RunLock::RunLock(const std::string& directory, const std::string& holder,
     release();
     fail_call("write", path_, error);
   }
+  HeldLocks::instance().add(this);
 }
 
 RunLock::~RunLock() { release(); }
 
 void RunLock::release() noexcept {
+  HeldLocks::instance().remove(this);
   if (descriptor_ < 0) return;
   // While the lock is held: who comes next makes a file of its own. When the directory was removed,
   // the name may be another run's by now.

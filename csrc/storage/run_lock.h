@@ -5,8 +5,8 @@
 namespace fastsft {
 
 // One run at a time in an output directory. The lock is the kernel's and goes with the process, so
-// that a killed run leaves none; `.fastsft-lock` also says who holds it. It works between
-// hosts where the file system passes locks on (NFS does).
+// that a killed run leaves none, whatever processes it has forked; `.fastsft-lock` also says who
+// holds it. It works between hosts where the file system passes locks on (NFS does).
 class RunLock {
  public:
   // Throws std::invalid_argument naming host, process and start time when another run holds it.
@@ -22,6 +22,8 @@ class RunLock {
   void release() noexcept;
 
  private:
+  friend class HeldLocks;
+
   std::string path_;
   int descriptor_ = -1;
 };

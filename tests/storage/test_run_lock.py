@@ -11,20 +11,28 @@ from fastsft import _C
 from planted import plant
 
 HOLDER = """
-import sys, time
+import os, sys, time
 from fastsft import _C
 lock = _C.RunLock(sys.argv[1])
-print("held", flush=True)
+worker = os.fork() if "forks" in sys.argv else 1
+if worker == 0:
+    del lock
+    time.sleep(60)
+print("held", worker, flush=True)
 time.sleep(60)
 """
 
 
-def start_holder(directory):
+def start_holder(directory, *words):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(directory)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", HOLDER, str(directory), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
-    assert holder.stdout.readline() == "held\n"
+    said, holder.worker = holder.stdout.readline().split()
+    assert said == "held"
     return holder
 
 
@@ -46,6 +54,21 @@ def test_a_killed_run_leaves_the_directory_free(tmp_path):
     holder.wait()
     assert (tmp_path / ".fastsft-lock").exists()
     _C.RunLock(str(tmp_path)).release()
+
+
+def test_a_worker_that_lives_on_does_not_keep_the_directory(tmp_path):
+    """As those of a data loader do for some seconds. Nor does it give the lock away while the run lives."""
+    holder = start_holder(tmp_path, "forks")
+    worker = int(holder.worker)
+    try:
+        with pytest.raises(ValueError, match=f"process {holder.pid}"):
+            _C.RunLock(str(tmp_path))
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        os.kill(worker, 0)  # it is there
+        _C.RunLock(str(tmp_path)).release()
+    finally:
+        os.kill(worker, signal.SIGKILL)
 
 
 def test_a_directory_that_takes_no_files(tmp_path):
