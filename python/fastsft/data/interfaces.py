@@ -53,6 +53,11 @@ def is_table(dataset: object) -> TypeGuard[Table]:
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 
 
+def is_of_datasets(records: object) -> bool:
+    """True for any data set of the library datasets, also a streamed one."""
+    return type(records).__module__.split(".")[0] == "datasets"
+
+
 def is_sized(dataset: object) -> TypeGuard[SizedDataset]:
     """True if it has a length and rows by number."""
     return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")

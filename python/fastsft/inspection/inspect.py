@@ -17,6 +17,7 @@ from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labe
 from fastsft.data.chat.policy_choice import pad_for, settle_policy
 from fastsft.data.conversation_labels import check_tokenizer
 from fastsft.data.errors import hinted_reading
+from fastsft.data.interfaces import is_of_datasets
 from fastsft.data.label_progress import LabelProgress
 from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
@@ -24,6 +25,7 @@ from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.short_traceback import short_in_cells
 from fastsft.sources.data_files import MAX_RECORD_BYTES, JsonArray, data_files, open_input
+from fastsft.sources.json_lines import without_fills
 from fastsft.tokenizer.byte_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.native_tokenizer import native_of
 from fastsft.tokenizer.tokenizer import Tokenizer
@@ -191,7 +193,8 @@ def _inputs(
     data: str | Path | Iterable[object], max_record_bytes: int, data_format: str
 ) -> tuple[str, list[_C.DataInput], int | None]:
     if not isinstance(data, str | Path):
-        return "records", [_C.DataInput("records", JsonArray(data).read, data_format=data_format)], None
+        records = map(without_fills, data) if is_of_datasets(data) else data
+        return "records", [_C.DataInput("records", JsonArray(records).read, data_format=data_format)], None
     files = data_files(str(data))
     is_stream = any(file.is_stream for file in files)
     size = None if is_stream else sum(os.path.getsize(file.path) for file in files)

@@ -6,7 +6,9 @@ Imports nothing but the standard library: it is part of the process that reads P
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_TEXTS = ("content", "value")  # of messages
 
 
 class JsonLines:
@@ -65,6 +67,34 @@ def write_line(record: object) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
+
+
+def without_fills(record: object) -> object:
+    """A table's record without keys whose value is null: a struct has all keys that any record has there.
+
+    The record's own keys stay, and so do items of lists. Of a message, the text stays too: that a text is
+    null is another fault than that it is missing.
+    """
+    if not isinstance(record, Mapping):
+        return record
+    return {
+        name: [_of_message(item) for item in value] if isinstance(value, list) else _of_struct(value)
+        for name, value in record.items()
+    }
+
+
+def _of_message(item: object) -> object:
+    if not isinstance(item, dict):
+        return _of_struct(item)
+    return {name: _of_struct(value) for name, value in item.items() if value is not None or name in _TEXTS}
+
+
+def _of_struct(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _of_struct(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_of_struct(item) for item in value]
+    return value
 
 
 def write_conversations(sources: Sequence[object]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from fastsft.sources.json_lines import write_line
+from fastsft.sources.json_lines import without_fills, write_line
 
 MEMORY_LIMIT = 3 << 29
 FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
@@ -49,7 +49,7 @@ def _write_records() -> None:
     start = sys.stdin.buffer.peek(4)[:4] if isinstance(sys.stdin.buffer, io.BufferedReader) else b""
     for batch, unread in _parquet_batches() if start == b"PAR1" else _arrow_batches(start):
         for record in batch.to_pylist():
-            sys.stdout.buffer.write(write_line({**record, **unread}))
+            sys.stdout.buffer.write(write_line(without_fills({**record, **unread})))
     sys.stdout.buffer.flush()
 
 
