@@ -140,11 +140,14 @@ class Program:
             pieces = list(cut_pieces(skeleton.pieces, contents, spans))
         return {
             "pieces": pieces,
-            "bos": bool(self._bos) and not full.startswith(self._bos),
+            "bos": self._lacks_bos(full),
             "known": placed is not None,
             "more": chat.more_text(),
             "rewritten": changed[0] if changed else -1,
         }
+
+    def _lacks_bos(self, full: str) -> bool:
+        return bool(self._bos) and not full.startswith(self._bos)
 
     @cached_property
     def _call_form(self) -> CallForm | None:
@@ -194,15 +197,18 @@ class Program:
         return "", ""
 
     def trait(self, name: str) -> bool:
-        """rewrites: a first reply is not in the text of two turns as in that of one. rewrites_thoughts: one
-        that has thoughts is not. marks_replies: the template itself says where a reply begins, by a prompt or
-        by generation blocks. Else whether it writes the field `name`: tools, tool_calls or reasoning_content.
+        """lacks_bos: a text gets the tokenizer's BOS in front. rewrites: a first reply is not in the text of
+        two turns as in that of one. rewrites_thoughts: one that has thoughts is not. marks_replies: the
+        template itself says where a reply begins, by a prompt or by generation blocks. Else whether it writes
+        the field `name`: tools, tool_calls or reasoning_content.
         """
         if name == "rewrites":
             skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
             return not self.has_blocks and _is_rewritten(skeleton.found)
         if name == "rewrites_thoughts":
             return not self.has_blocks and any(map(self._rewrites, (None, self._thoughts_name or None)))
+        if name == "lacks_bos":
+            return self._lacks_bos(self._plain_text(self._marked(("user", "assistant"))))
         if name == "marks_replies":
             asked = self._marked(("user",))
             return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)

@@ -18,6 +18,7 @@ from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fastsft.data.chat.front_bos import without_bos
 from fastsft.data.chat.template_ends import Endings, find_ends
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import tell
@@ -56,7 +57,8 @@ class ModelTemplate:
         seconds: float = SECONDS,
         day: str | None = None,
     ) -> None:
-        self.source = source
+        adds_bos = bool(getattr(tokenizer, "add_bos_token", False))
+        self.source = without_bos(source, adds_bos)
         # A day: what is labelled is found again in the token cache, and is the same on all ranks.
         self.date = _day(day)
         self.asks_for_date = "strftime_now" in source
@@ -64,10 +66,10 @@ class ModelTemplate:
         named = {name: getattr(tokenizer, name, None) for name in _NAMED}
         self._tokens = {name: str(text) for name, text in named.items() if text}
         self._settings = {
-            "source": source,
+            "source": self.source,
             "tokens": self._tokens,
             "date": self.date,
-            "adds_bos": bool(getattr(tokenizer, "add_bos_token", False)),
+            "adds_bos": adds_bos,
             "ends": (),
             "seconds": seconds,
         }
@@ -131,6 +133,11 @@ class ModelTemplate:
     def rewrites_thoughts(self) -> bool:
         """True if it does so with replies that have thoughts."""
         return self._trait("rewrites_thoughts")
+
+    @cached_property
+    def lacks_bos(self) -> bool:
+        """True if it writes no BOS where the tokenizer puts one in front of a text."""
+        return self._trait("lacks_bos")
 
     @cached_property
     def marks_replies(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastsft.data.chat.front_bos import with_bos
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import jinja_form_for
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source
-from fastsft.runtime.messages import tell
+from fastsft.runtime.messages import collected, tell
 from fastsft.tokenizer.native_tokenizer import needed_native
 from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.tokenizer.trained_template import BASE_NAME, TrainedTemplate
@@ -33,11 +34,23 @@ def keep_trained_template(
     name = labelling["template"]
     if choice == "base":
         tokenizer.trained_template = None
+        if _is_base_with_bos(trained, base):
+            tell(
+                "chat template: it writes no BOS, and labels have the tokenizer's in front; the saved "
+                "model's writes none either (--save_chat_template)"
+            )
+            return
         kept = "the base model's, which is another" if base is not None else "none, as the base model"
         tell(f"chat template: labels are those of {name}; the saved model has {kept} (--save_chat_template)")
         return
     tokenizer.trained_template = TrainedTemplate(trained, base)
-    if base is not None:
+    if _is_base_with_bos(trained, base):
+        tell(
+            "chat template: it writes no BOS, and labels have the tokenizer's in front; the saved model's "
+            f"writes it, the base model's is kept in {BASE_NAME} (--save_chat_template base leaves it in "
+            "place)"
+        )
+    elif base is not None:
         tell(
             f"chat template: the saved model gets that of its labels, {name}; the base model's is another, "
             f"kept in {BASE_NAME} (--save_chat_template base leaves it in place)"
@@ -45,7 +58,8 @@ def keep_trained_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """The Jinja text that renders what labels were made of. The model's own wherever it renders the same.
+    """The Jinja text that renders what labels were made of. The model's own wherever it renders the same,
+    with BOS in front where the tokenizer put it there.
 
     name: of the template that the labels have.
     """
@@ -53,10 +67,27 @@ def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str
     chosen = template_source(tokenizer, settings.chat_template_name)
     is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
     if is_own and chosen is not None:
-        return chosen
+        return _begun(chosen, tokenizer, name)
     if own is not None and _is_published(own, name, tokenizer):
-        return own
+        return _begun(own, tokenizer, name)
     return jinja_form_for(name, tokenizer)
+
+
+def _begun(source: str, tokenizer: object, name: str) -> str:
+    """A model's own template, with the BOS that it lacks."""
+    native = needed_native(tokenizer, f"the chat template {name}")
+    if not native.adds_bos or native.named.bos < 0:
+        return source
+    with collected():  # labels were made with it: what it says of itself has been said
+        model = ModelTemplate(source, tokenizer, native)
+    try:
+        return with_bos(source) if model.lacks_bos else source
+    finally:
+        model.close()
+
+
+def _is_base_with_bos(trained: str, base: str | None) -> bool:
+    return base is not None and trained == with_bos(base)
 
 
 def _is_published(source: str, name: str, tokenizer: object) -> bool:
