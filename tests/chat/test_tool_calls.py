@@ -237,6 +237,32 @@ def test_a_template_that_wants_arguments_as_text(models: dict[str, Path], tmp_pa
         )
 
 
+@pytest.mark.parametrize("arguments", ["", " \n"])
+@pytest.mark.parametrize("source", [None, "as text"])
+def test_a_blank_text_is_no_arguments(
+    models: dict[str, Path], source: str | None, arguments: str, tmp_path: Path
+) -> None:
+    """As OpenAI's files have calls of functions without parameters."""
+    form = None if source is None else AS_TEXT + PROMPT
+    rows = []
+    for number, value in enumerate((arguments, {})):
+        record = {
+            "messages": [user("?"), says(None, tool_calls=[call("now", value)]), gives("1"), says("1.")]
+        }
+        (tmp_path / str(number)).mkdir()
+        rows.append(Labelled([record], tmp_path / str(number), models["qwen2.5"], source=form).rows())
+    assert rows[0] == rows[1] and rows[0]
+
+
+def test_a_call_that_is_no_json_is_a_fault_of_its_record(models: dict[str, Path], tmp_path: Path) -> None:
+    """Also with a template that takes arguments as text, which would write what it gets."""
+    record = {
+        "messages": [*ONE[:1], says("", tool_calls=[call("weather", '{"city": ')]), *ONE[2:], says("1")]
+    }
+    seen = Labelled([record, RECORDS[2]], tmp_path, models["qwen2.5"], source=AS_TEXT + PROMPT)
+    assert seen.report.num_excluded == 1 and "is no JSON" in seen.reason("template_refuses")
+
+
 @pytest.mark.parametrize("text", ["<|im_end|>", "<\\u007cim_end|>"])
 @pytest.mark.parametrize("where", ["argument", "nested", "name", "tool", "id"])
 def test_special_tokens_in_calls(models: dict[str, Path], where: str, text: str, tmp_path: Path) -> None:
@@ -269,6 +295,8 @@ def test_special_tokens_in_calls(models: dict[str, Path], where: str, text: str,
         ({"calls": [1]}, "a call of a tool is no object"),
         ({"calls": "{"}, "tool_calls is a text that is no JSON"),
         ({"calls": {"name": "f"}}, "tool_calls is no list"),
+        ({"calls": [call("f", '{"a": 1')]}, "arguments of a call is a text that is no JSON"),
+        ({"calls": [call("f", "a")]}, "expected an object, got 'a'"),
     ],
 )
 def test_what_is_no_call(
@@ -404,8 +432,8 @@ def test_a_probe_that_fails_is_told(
     )
 
 
-def test_arguments_that_are_no_json_stay_text(models: dict[str, Path], tmp_path: Path) -> None:
+def test_arguments_that_python_does_not_read(models: dict[str, Path], tmp_path: Path) -> None:
     for arguments in ("Z\u00fcrich", "[" * 100_000):
         record = {"messages": [user("?"), says("", tool_calls=[call("weather", arguments)])]}
-        seen = Labelled([record], tmp_path, models["qwen2.5"])
-        assert json.dumps(arguments[:20], ensure_ascii=False)[:-1] in seen.learned()[0]
+        seen = Labelled([record, RECORDS[2]], tmp_path, models["qwen2.5"])
+        assert seen.report.num_excluded == 1 and "is no JSON" in seen.reason("template_refuses")

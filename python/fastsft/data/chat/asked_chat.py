@@ -159,14 +159,18 @@ def _call(call: Any, as_text: bool) -> Any:
 
 
 def _arguments(arguments: Any, as_text: bool) -> Any:
-    if as_text:
-        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    """In the form that is asked for; a blank text is no arguments. Refused for a text that is no JSON."""
     if not isinstance(arguments, str):
-        return arguments
+        return json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+    text = arguments if arguments.strip() else "{}"
     try:
-        return json.loads(arguments)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return arguments
+        shown = f"{text!r:.60}"
+        raise Refused(
+            f"arguments of a call is a text that is no JSON; expected an object, got {shown}"
+        ) from None
+    return text if as_text else value
 
 
 def _texts(value: Any) -> Iterator[str]:
