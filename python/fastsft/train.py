@@ -36,6 +36,7 @@ from fastsft.checkpoint.finished_run import (
     finished_output,
     record_end,
 )
+from fastsft.checkpoint.restart import go_on_after_restart
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
@@ -160,6 +161,7 @@ def train_with(
             args.model_max_length,
             getattr(model_args, "padding_side", "right"),
         )
+        go_on_after_restart(args)
         data_args = keep_template_date(data_args, args)
         own_files = files is not None and not rebound_data_names()
         label_args = settle_arguments(data_args, tokenizer) if own_files else data_args

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_on
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.torchrun_job import is_restart
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
 from fastsft.runtime.standard_streams import say
 
@@ -64,14 +66,17 @@ def check_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]
     return saved
 
 
-def newest_checkpoint(output_dir: str | Path, before: int | None = None) -> str | None:
+def newest_checkpoint(
+    output_dir: str | Path, before: int | None = None, restarts: Mapping[str, str] | None = None
+) -> str | None:
     """The newest checkpoint of `output_dir` that verifies, the same on every rank; collective.
 
     None when there is no directory called checkpoint-<step>. Rejected ones are logged with
     what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
+    restarts: only what an earlier start of these saved (ranks/torchrun_job.py); None when none of it verifies.
     """
     agreement = Agreement(f"looking for checkpoints in {output_dir}")
-    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before) or "")
+    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before, restarts) or "")
     return agreement.settle_first(found) or None
 
 
@@ -152,7 +157,15 @@ def _identity(directory: Path) -> _Identity:
     return files
 
 
-def _newest_verified(output_dir: Path, before: int | None) -> str | None:
+def _is_of_earlier_start(path: Path, starts: Mapping[str, str]) -> bool:
+    try:
+        before = read_run_state(path).get("launched_by")
+    except (ValueError, OSError):
+        return False
+    return isinstance(before, dict) and is_restart(before, starts)
+
+
+def _newest_verified(output_dir: Path, before: int | None, restarts: Mapping[str, str] | None) -> str | None:
     if not output_dir.is_dir():
         return None
     finish_file_sets(output_dir)
@@ -162,13 +175,15 @@ def _newest_verified(output_dir: Path, before: int | None) -> str | None:
         if before is not None and int(name.split("-")[1]) >= before:
             continue
         path = output_dir / name
+        if restarts is not None and not _is_of_earlier_start(path, restarts):
+            continue
         problems, is_news = _problems(path)
         if not problems:
             return str(path)
         rejected.append(f"{path}: {'; '.join(problems)}")
         if is_news:
             _LOGGER.warning("%s cannot be used: %s", path, "; ".join(problems))
-    if rejected:
+    if rejected and restarts is None:
         raise ValueError(
             f"{output_dir}: holds checkpoints, but none can be used; remove or repair them, choose another "
             "--output_dir, or start from step 0 with --no_resume True\n  " + "\n  ".join(rejected)

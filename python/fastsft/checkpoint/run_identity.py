@@ -68,6 +68,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
         "losses": trainer.losses.to_json(),
+        **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
         **describe_request(
             trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
         ),

@@ -39,6 +39,7 @@ class SavedRun(TrainedRun, Protocol):
     """The Trainer itself."""
 
     resumed_states: dict[str, Any] | None
+    launched_by: dict[str, str]  # starts of torchrun's processes (ranks/torchrun_job.py); none without it
 
     @property
     def fixed_arguments(self) -> KeptArguments:

@@ -41,6 +41,7 @@ _RUN_STATE: Mapping[str, Shape] = {
     "batch": {"per_device": Count, "accumulation": Count, "world_size": Count, "global": Count},
     "base_weights": Optional(str),
     "micro_batch_tokens": Optional(Count),
+    "launched_by": Optional(dict),
     "bad_steps": Optional(
         {
             "left_out": Optional(ListOf(Count)),

@@ -21,6 +21,7 @@ from fastsft.model.directory import prepare_output_directory
 from fastsft.model.tuned_products import forget_tuned_products
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.run_lock import run_lock
+from fastsft.ranks.torchrun_job import starts_of_job
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
 from fastsft.reporting.progress import Progress
@@ -138,6 +139,7 @@ class Trainer(
         use_log_level(args)
         with deadline(args, "init"):
             groups = launcher.join(args.ddp_timeout, str(args.device), args.node_size)
+        self.launched_by = starts_of_job()
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.uploads = HubUploads(self) if args.push_to_hub else None
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
