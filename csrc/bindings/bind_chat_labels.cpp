@@ -22,7 +22,8 @@ Explanation explain_record(const std::string& record, const Labeller& labeller, 
   conversation.number = number;
   JsonScanner start = scanner;
   const auto format = match_format(sketch_record(start), data_format);
-  RecordParser(format.value_or(FormatChoice())).parse(scanner, conversation);
+  const bool is_named = data_format != kAutoFormat;
+  RecordParser(format.value_or(FormatChoice()), is_named).parse(scanner, conversation);
   scanner.expect_end();
   return explain(labeller, conversation);
 }

@@ -16,9 +16,9 @@ namespace fastsft {
 // Conversation for the mask policy to judge.
 class ChunkParser {
  public:
-  // `where` begins the message of every fault.
-  explicit ChunkParser(std::string where, FormatChoice format = {})
-      : where_(std::move(where)), parser_(std::move(format)) {}
+  // `where` begins the message of every fault. `is_named`: as of RecordParser.
+  explicit ChunkParser(std::string where, FormatChoice format = {}, bool is_named = false)
+      : where_(std::move(where)), parser_(std::move(format), is_named) {}
 
   // The records of `chunk` that `share` takes; `records` is overwritten.
   void parse(const RecordChunk& chunk, const Share& share, std::vector<Conversation>& records);

@@ -2,17 +2,25 @@
 
 #include <algorithm>
 
+#include "chat/role_names.h"
+
 namespace fastsft {
 namespace {
 
 constexpr size_t kMostNamed = 16;
 constexpr size_t kMostSketched = 1000;  // more fields do not tell a format
 
-// The names that the object uses which comes next; it is read.
-std::optional<MessageNames> sketch_message(JsonScanner& scanner) {
+struct MessageSketch {
+  std::optional<MessageNames> names;
+  std::string role;
+};
+
+// The names that the object uses which comes next, and its role; it is read.
+MessageSketch sketch_message(JsonScanner& scanner) {
+  MessageSketch sketch;
   if (scanner.peek() != ValueKind::kObject) {
     scanner.skip();
-    return std::nullopt;
+    return sketch;
   }
   bool from = false, role = false, value = false, content = false;
   std::string key;
@@ -23,11 +31,32 @@ std::optional<MessageNames> sketch_message(JsonScanner& scanner) {
     role |= is_set && key == "role";
     value |= is_set && key == "value";
     content |= key == "content";
-    scanner.skip();
+    const bool is_role = scanner.peek() == ValueKind::kString && (key == "from" || key == "role");
+    if (is_role) {
+      scanner.read_string(sketch.role);
+    } else {
+      scanner.skip();
+    }
   }
-  if (from && value) return MessageNames::kFromValue;
-  if (role && content) return MessageNames::kRoleContent;
-  return std::nullopt;
+  if (from && value) {
+    sketch.names = MessageNames::kFromValue;
+  } else if (role && content) {
+    sketch.names = MessageNames::kRoleContent;
+  }
+  return sketch;
+}
+
+// The list that comes next; it is read.
+void sketch_list(JsonScanner& scanner, FieldSketch& field) {
+  static const RoleNames roles(true, {});
+  scanner.enter_array();
+  if (!scanner.next_item()) return;
+  field.lists_objects = scanner.peek() == ValueKind::kObject;
+  MessageSketch message = sketch_message(scanner);
+  field.messages = message.names;
+  while (scanner.next_item()) message = sketch_message(scanner);
+  const auto role = roles.find(message.role);
+  field.awaits_reply = field.messages && (role == Role::kUser || role == Role::kTool);
 }
 
 }  // namespace
@@ -73,14 +102,9 @@ RecordSketch sketch_record(JsonScanner& scanner) {
   std::string key;
   scanner.enter_object();
   while (scanner.next_key(key)) {
-    FieldSketch field{key, scanner.peek(), std::nullopt, false};
+    FieldSketch field{key, scanner.peek()};
     if (field.kind == ValueKind::kArray) {
-      scanner.enter_array();
-      if (scanner.next_item()) {
-        field.lists_objects = scanner.peek() == ValueKind::kObject;
-        field.messages = sketch_message(scanner);
-        while (scanner.next_item()) scanner.skip();
-      }
+      sketch_list(scanner, field);
     } else {
       scanner.skip();
     }

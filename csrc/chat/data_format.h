@@ -17,6 +17,7 @@ struct FieldSketch {
   ValueKind kind = ValueKind::kMissing;
   std::optional<MessageNames> messages;  // of a list of messages
   bool lists_objects = false;            // by its first item
+  bool awaits_reply = false;             // the last message is the user's, or a tool's
 };
 
 struct RecordSketch {
@@ -64,8 +65,8 @@ struct DataFormat {
   int rank = 0;        // where records are of two formats, that of the lower rank
   // The fields it may use, whatever their type. Lists of messages need not be among them.
   std::vector<std::string> names{};
-  // Of a record of this format the name of its list of messages, "" for none and for
-  // "conversations" and "messages"; null for another record.
+  // Of a record of this format the name of its list of messages, or the names of its fields where
+  // there are several of them, "" for the usual ones; null for another record.
   std::optional<std::string> (*match)(const RecordSketch&) = nullptr;
   std::unique_ptr<FieldReader> (*make_reader)(const std::string& column,
                                               UnusedFields& unused) = nullptr;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "chat/data_fault.h"
+#include "chat/reply_fields.h"
+#include "chat/role_names.h"
 #include "core/error.h"
 
 namespace fastsft {
@@ -34,8 +36,10 @@ std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw(
 
 }  // namespace
 
-RecordParser::RecordParser(FormatChoice choice)
-    : choice_(std::move(choice)), reader_(choice_.format().make_reader(choice_.column, unused_)) {}
+RecordParser::RecordParser(FormatChoice choice, bool is_named)
+    : choice_(std::move(choice)),
+      is_named_(is_named),
+      reader_(choice_.format().make_reader(choice_.column, unused_)) {}
 
 void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   const int64_t number = record.number, line = record.line;
@@ -48,6 +52,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   if (record.kind != ValueKind::kObject) return scanner.skip();
   JsonScanner start = scanner;
   std::string tools;
+  bool has_other_reply = false;
   reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
@@ -63,19 +68,54 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
       const bool is_list = kind == ValueKind::kArray || kind == ValueKind::kString;
       const bool is_odd = key_ == "tools" && !is_list && kind != ValueKind::kNull;
       if (key_ == "tools") tools = is_list ? peek_raw(scanner) : "";
+      has_other_reply |= kind != ValueKind::kNull && is_reply_name(key_);
       unused_.skip("", is_odd ? "tools that are no list" : key_, scanner);
     }
   }
   reader_->finish(record);
   if (!tools.empty()) own_notes(record).tools = std::move(tools);
   const bool has_list = record.messages_kind == ValueKind::kArray;
-  if (!has_list || record.read_fault != ReadFault::kNone) explain_missing(start, record);
+  if (!has_list || record.read_fault != ReadFault::kNone) {
+    explain_missing(start, record);
+  } else if (!is_named_ && has_other_reply && may_hold_reply(record)) {
+    refuse_doubtful(start, record);
+  }
+}
+
+// Whether a field that is not used may be the reply to the messages.
+bool RecordParser::may_hold_reply(const Conversation& record) const {
+  static const RoleNames roles(true, {});
+  if (record.shape == RecordShape::kFields) {
+    return choice_.name == "prompt_completion" && !choice_.column.empty();
+  }
+  if (record.messages.empty() || is_prompt_name(choice_.column)) return true;
+  const auto role = roles.find(record.messages.back().from.text);
+  return role == Role::kUser || role == Role::kTool;
+}
+
+// Of a record that its format can read: what is to be learned may not be what the format learns.
+void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& record) const {
+  JsonScanner start = record_start;
+  const RecordSketch sketch = sketch_record(start);
+  record.read_reason = refuse_replies(sketch);
+  if (!record.read_reason.empty()) {
+    record.read_fault = ReadFault::kOtherFormat;
+  } else if (find_reply_fields(sketch)) {
+    explain_missing(record_start, record);
+  }
+}
+
+// Whether it is a prompt of its file's format, without what is to be learned.
+bool RecordParser::lacks_reply(const RecordSketch& sketch) const {
+  if (choice_.name != "prompt_completion" || choice_.column.empty()) return false;
+  const FieldSketch* prompt = sketch.find(ReplyFields::of_column(choice_.column).prompt);
+  return prompt != nullptr && prompt->awaits_reply;
 }
 
 void RecordParser::explain_missing(JsonScanner& record_start, Conversation& record) const {
   const RecordSketch sketch = sketch_record(record_start);
   const auto other = match_format(sketch, kAutoFormat);
-  if (other && *other != choice_) {
+  if (other && *other != choice_ && !lacks_reply(sketch)) {
     record.read_fault = ReadFault::kOtherFormat;
     record.read_reason =
         concat("expected ", choice_.describe(), " as in the rest of its file, got ",

@@ -13,7 +13,8 @@ namespace fastsft {
 // to be JSON and skipped; of a field that comes twice the last one counts, as in Python.
 class RecordParser {
  public:
-  explicit RecordParser(FormatChoice choice = {});
+  // `is_named`: --data_format says so; else a record may show that it is not of that format.
+  explicit RecordParser(FormatChoice choice = {}, bool is_named = false);
 
   // The value that comes next in `scanner`. `record` is overwritten but for its place. A record of
   // another format has that as its fault.
@@ -23,9 +24,13 @@ class RecordParser {
   const UnusedFields& unused() const { return unused_; }
 
  private:
+  bool may_hold_reply(const Conversation& record) const;
+  void refuse_doubtful(JsonScanner& record_start, Conversation& record) const;
+  bool lacks_reply(const RecordSketch& sketch) const;
   void explain_missing(JsonScanner& record_start, Conversation& record) const;
 
   FormatChoice choice_;
+  bool is_named_;
   UnusedFields unused_;
   std::unique_ptr<FieldReader> reader_;
   std::string key_;

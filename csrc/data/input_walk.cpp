@@ -7,7 +7,7 @@
 namespace fastsft {
 
 void InputChunk::parse() {
-  ChunkParser parser(input->name, format);
+  ChunkParser parser(input->name, format, input->format != kAutoFormat);
   parser.parse(chunk, input->share, records);
   unused = parser.unused();
 }

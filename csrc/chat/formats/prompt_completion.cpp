@@ -1,14 +1,31 @@
+#include <mutex>
+#include <set>
+
 #include "chat/message_fields.h"
 #include "chat/plain_fields.h"
+#include "chat/reply_fields.h"
 #include "core/error.h"
 
 namespace fastsft {
 namespace {
 
-// {"prompt", "completion"}, texts or lists of messages. Only replies of the completion are learned.
+// `name` for messages, which may live longer than what read them.
+const char* keep_name(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string> names;
+  const std::scoped_lock lock(mutex);
+  return names.insert(name).first->c_str();
+}
+
+// {"prompt", "completion"}, texts or lists of messages, or the same under other names. Only replies
+// of the completion are learned.
 class PromptCompletionReader : public FieldReader {
  public:
-  explicit PromptCompletionReader(UnusedFields& unused) : FieldReader(unused), messages_(unused) {}
+  PromptCompletionReader(const ReplyFields& names, UnusedFields& unused)
+      : FieldReader(unused),
+        prompt_name_(keep_name(names.prompt)),
+        completion_name_(keep_name(names.reply)),
+        messages_(unused) {}
 
   void begin() override { prompt_ = completion_ = Part(); }
 
@@ -17,8 +34,8 @@ class PromptCompletionReader : public FieldReader {
       read_text(scanner, record.system);
       return true;
     }
-    const bool is_prompt = name == "prompt";
-    if (!is_prompt && name != "completion") return false;
+    const bool is_prompt = name == prompt_name_;
+    if (!is_prompt && name != completion_name_) return false;
     Part& part = is_prompt ? prompt_ : completion_;
     part = Part();
     if (scanner.peek() == ValueKind::kArray) {
@@ -33,14 +50,15 @@ class PromptCompletionReader : public FieldReader {
 
   void finish(Conversation& record) override {
     record.messages.clear();
-    for (const auto& [part, name] : {std::pair(&prompt_, "prompt"), {&completion_, "completion"}}) {
+    for (const auto& [part, name] :
+         {std::pair(&prompt_, prompt_name_), {&completion_, completion_name_}}) {
       if (part->text.is_set()) continue;
-      refuse_fields(record, concat("no \"", name, "\"; expected prompt and completion, texts or ",
-                                   "lists of messages"));
+      refuse_fields(record, concat("no \"", name, "\"; expected ", prompt_name_, " and ",
+                                   completion_name_, ", texts or lists of messages"));
     }
     if (record.read_fault == ReadFault::kNone) {
-      append(record, prompt_, "human", "prompt");
-      append(record, completion_, "gpt", "completion");
+      append(record, prompt_, "human", prompt_name_);
+      append(record, completion_, "gpt", completion_name_);
     }
     settle_fields(record);
   }
@@ -65,6 +83,8 @@ class PromptCompletionReader : public FieldReader {
     }
   }
 
+  const char* prompt_name_;
+  const char* completion_name_;
   MessageReader messages_;
   Part prompt_, completion_;
 };
@@ -72,15 +92,20 @@ class PromptCompletionReader : public FieldReader {
 const bool kPromptCompletionRegistered = DataFormats::instance().add(
     "prompt_completion",
     {.title = "prompt/completion",
-     .fields = "prompt and completion, texts or lists of messages, and, where there is, system",
+     .fields = "prompt and completion, texts or lists of messages; a list of messages that ends "
+               "with the user, and completion, response, output, answer or target; with system "
+               "where there is one",
      .rank = 0,
-     .names = {"prompt", "completion", "system"},
+     .names = {"prompt", "completion", "response", "output", "answer", "target", "system"},
      .match = [](const RecordSketch& record) -> std::optional<std::string> {
        const bool is_one = record.has("prompt") && record.has("completion");
-       return is_one && !has_standard_list(record) ? std::optional<std::string>("") : std::nullopt;
+       if (is_one && !has_standard_list(record)) return "";
+       if (const auto found = find_reply_fields(record)) return found->column();
+       return std::nullopt;
      },
-     .make_reader = [](const std::string&, UnusedFields& unused) -> std::unique_ptr<FieldReader> {
-       return std::make_unique<PromptCompletionReader>(unused);
+     .make_reader = [](const std::string& column,
+                       UnusedFields& unused) -> std::unique_ptr<FieldReader> {
+       return std::make_unique<PromptCompletionReader>(ReplyFields::of_column(column), unused);
      }});
 
 }  // namespace

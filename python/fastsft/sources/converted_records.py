@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+
+# Keys next to which messages may not be what is to be learned; a quote inside a text is escaped.
+_DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
 
 
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
@@ -18,6 +22,8 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
     except (ValueError, RuntimeError):
         return data
     if found == ("sharegpt", ""):
+        if data_format == "auto" and _DOUBTFUL.search(data):
+            _check_clear(data, name)
         return data
     if found[0] == "text":
         raise ValueError(f"{name}: records of text have no conversations that a script could read")
@@ -30,3 +36,18 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
             "fastsft data convert --on_bad_sample skip writes the others"
         )
     return b"".join(parts)
+
+
+def _check_clear(data: bytes, name: str) -> None:
+    """ValueError for records whose messages are not what is to be learned, or not clearly."""
+    from fastsft import _C
+
+    try:
+        summary = _C.convert_inputs(
+            [_C.DataInput(name, io.BytesIO(data).read)], "sharegpt", True, lambda _: None, lambda _: None
+        )
+    except (ValueError, RuntimeError):
+        return  # its reader says so
+    fault = next((fault for fault in summary.faults if fault.remark == "other_format"), None)
+    if fault is not None:
+        raise ValueError(f"{name}: {fault}")
