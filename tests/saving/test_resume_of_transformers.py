@@ -39,7 +39,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from fastsft.checkpoint.external.sharded_files import ShardedFiles
 from ranks import run_ranks
-from trainer_pairs import Plain, curve, model, ours, theirs, unrounded
+from trainer_pairs import Drawing, Plain, curve, model, ours, theirs, unrounded
 
 ROWS, STEP, STEPS = 11, 3, 8
 FLAGS: dict[str, Any] = {
@@ -119,6 +119,78 @@ def test_the_rest_of_the_curve(
     # Our next checkpoint is one of ours, that goes on to the same end.
     again = resume(tmp_path, tmp_path / "checkpoint-6", engine=engine)
     assert curve(again)[6:] == curve(trainer)[6:]
+
+
+GROUPED: dict[str, Any] = {
+    "group_by_length": True, "max_steps": -1, "num_train_epochs": 3, "per_device_train_batch_size": 3,
+    "save_strategy": "steps", "lr_scheduler_type": "cosine",
+}  # fmt: skip
+GROUPED_ROWS = 25  # nine steps of an epoch
+
+
+def check_grouped(tmp_path: Path, step: int, **flags: Any) -> None:
+    """What is left after `step` of transformers' run is what was left there."""
+    given = {**GROUPED, "save_steps": step, **flags}
+    sets = {"evaluation": Plain(7)} if "eval_strategy" in flags else {}
+    with pytest.MonkeyPatch.context() as patch:
+        unrounded(patch)
+        trainer = theirs(tmp_path / "theirs", Plain(GROUPED_ROWS), **sets, **given)
+        trainer.train()
+    checkpoint = tmp_path / "theirs" / f"checkpoint-{step}"
+    found = ours(tmp_path / "ours", Plain(GROUPED_ROWS), module=model(seed=7), **sets, **given)
+    found.train(resume_from_checkpoint=str(checkpoint))
+    np.testing.assert_allclose(curve(found), curve(trainer), rtol=1e-5)
+
+
+@pytest.mark.parametrize("step", [3, 9, 12, 20])
+def test_rows_by_length_go_on(tmp_path: Path, step: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of the first epoch, of its end, and of later ones, where transformers repeats the first order."""
+    check_grouped(tmp_path, step)
+    assert "not known" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("steps", [4, 9])
+def test_evaluations_before_a_checkpoint_are_counted(tmp_path: Path, steps: int) -> None:
+    check_grouped(tmp_path, 12, eval_strategy="steps", eval_steps=steps)
+
+
+def test_an_order_that_is_not_known_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = {**GROUPED, "save_steps": 12, "num_train_epochs": 2}
+    theirs(tmp_path / "theirs", Drawing("torch", GROUPED_ROWS), **given).train()
+    found = ours(tmp_path / "ours", Drawing("torch", GROUPED_ROWS), **given)
+    found.train(resume_from_checkpoint=str(tmp_path / "theirs" / "checkpoint-12"))
+    said = capfd.readouterr().out
+    assert "resuming within epoch 2 with --group_by_length: the run of this checkpoint drew other" in said
+
+
+def test_an_order_without_random_states_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = {**GROUPED, "save_steps": 3, "num_train_epochs": 1}
+    theirs(tmp_path / "theirs", Plain(GROUPED_ROWS), **given).train()
+    checkpoint = tmp_path / "theirs" / "checkpoint-3"
+    (checkpoint / "rng_state.pth").unlink()
+    ours(tmp_path / "ours", Plain(GROUPED_ROWS), **given).train(resume_from_checkpoint=str(checkpoint))
+    assert (
+        "has no random states for this number of ranks, so which rows are left is" in capfd.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("source", ["python", "numpy", "torch"])
+@pytest.mark.parametrize("flags", [{}, {"group_by_length": True}, {"ignore_data_skip": True}])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_draws_of_a_data_set_go_on_as_in_transformers(
+    tmp_path: Path, source: str, flags: dict[str, Any], accumulation: int
+) -> None:
+    """Its own resume: the first step's batches, and the one after, are drawn before states are loaded."""
+    given = {**FLAGS, "gradient_accumulation_steps": accumulation, **flags}  # step 3 of 6 or of 3 in an epoch
+    with pytest.MonkeyPatch.context() as patch:
+        unrounded(patch)
+        theirs(tmp_path / "theirs", Drawing(source, ROWS), **given).train()
+        checkpoint = tmp_path / "theirs" / f"checkpoint-{STEP}"
+        resumed = theirs(tmp_path / "resumed", Drawing(source, ROWS), module=model(seed=7), **given)
+        resumed.train(resume_from_checkpoint=str(checkpoint))
+    found = ours(tmp_path / "ours", Drawing(source, ROWS), module=model(seed=7), **given)
+    found.train(resume_from_checkpoint=str(checkpoint))
+    check_rest(curve(found), curve(resumed))
 
 
 def on_rank(groups: dict[str, str], directory: Path, engine: str) -> Any:
@@ -342,7 +414,7 @@ def test_weights_of_another_model(copied: Path) -> None:
 
 
 def test_random_states_are_those_of_the_checkpoint(tmp_path: Path, copied: Path) -> None:
-    """What the next step of transformers would draw."""
+    """What the next step of transformers would draw, after the seed of its second epoch's loader."""
     with torch.serialization.safe_globals(
         [np._core.multiarray._reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]
     ):
@@ -350,7 +422,7 @@ def test_random_states_are_those_of_the_checkpoint(tmp_path: Path, copied: Path)
     drawn: list[Any] = []
 
     class Draw(transformers.TrainerCallback):
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
             drawn.extend([random.getstate(), np.random.get_state(), torch.get_rng_state()])
 
     trainer = ours(tmp_path / "ours", Plain(ROWS), module=model(), **FLAGS)
@@ -358,7 +430,10 @@ def test_random_states_are_those_of_the_checkpoint(tmp_path: Path, copied: Path)
     trainer.train(resume_from_checkpoint=str(copied))
     assert drawn[0] == states["python"]
     assert np.array_equal(drawn[1][1], states["numpy"][1])
-    assert torch.equal(drawn[2], states["cpu"])
+    generator = torch.Generator()
+    generator.set_state(states["cpu"])
+    torch.empty((), dtype=torch.int64).random_(generator=generator)
+    assert torch.equal(drawn[2], generator.get_state())
 
 
 def test_what_differs_is_named(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fastsft.model.trained import TrainedRun
 
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.run_plan import RunPlan
+    from fastsft.runtime.random_state import RandomState
+
+
+class ForeignStates(NamedTuple):
+    """Random states of a checkpoint of transformers. `states`: None for another number of ranks."""
+
+    states: RandomState | None
 
 
 class HasState(Protocol):
@@ -40,6 +47,8 @@ class SavedRun(TrainedRun, Protocol):
 
     resumed_states: dict[str, Any] | None
     launched_by: dict[str, str]  # starts of torchrun's processes (ranks/torchrun_job.py); none without it
+    resumed_states: dict[str, Any] | None
+    foreign_states: ForeignStates | None
 
     @property
     def fixed_arguments(self) -> KeptArguments:

@@ -102,6 +102,7 @@ class TrainingLoop:
             for step in range(first, self.plan.steps_per_epoch):
                 with deadline(self.args, self._phase()):
                     taken = steps.take(step)
+                self.rows.step_taken()
                 if self.trainer.train_rows.native is None:
                     self.notices.look_at(taken.native)
                 trainer.fire("on_step_begin")

@@ -11,10 +11,12 @@ from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.random_state import RandomState
+from fastsft.trainer.foreign_rows import draw_earlier_epochs
 from fastsft.trainer.step_rows import NativeEpoch, ReadEpoch, StepCut
 
 if TYPE_CHECKING:
     from fastsft import _C
+    from fastsft.checkpoint.saved_run import ForeignStates
     from fastsft.trainer.running import Running
 
 
@@ -24,11 +26,13 @@ class RunRows:
     def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self._position: ReadPosition | None = None
+        self._foreign: ForeignStates | None = None
         self._source: _C.StepSource | None = None
 
     def begin(self) -> None:
         """Random states as the checkpoint has them: what ran since may have drawn numbers."""
         states, self._trainer.resumed_states = self._trainer.resumed_states, None
+        self._foreign, self._trainer.foreign_states = self._trainer.foreign_states, None
         self._position = None
         if states is None:
             return
@@ -47,6 +51,7 @@ class RunRows:
         """The steps of `epoch` from step `first` on. ValueError for a data set of another length."""
         trainer = self._trainer
         self.close()
+        self._place_foreign(epoch, first)
         rows = self._rows_now(epoch)
         cost = trainer.model.conversation_cost()
         if not rows.is_read:
@@ -67,6 +72,12 @@ class RunRows:
         assert reads is not None
         return ReadEpoch(trainer.args, groups, reads, cut, rows.rules)
 
+    def step_taken(self) -> None:
+        """Of the first step: set the states of transformers' checkpoint, now that its rows are read."""
+        foreign, self._foreign = self._foreign, None
+        if foreign is not None and foreign.states is not None:
+            foreign.states.set()
+
     def close(self) -> None:
         """The epoch is over, or given up."""
         reads, self._trainer.epoch_reads = self._trainer.epoch_reads, None
@@ -79,6 +90,15 @@ class RunRows:
         self.close()
         if reader is not None:
             reader.close()
+
+    def _place_foreign(self, epoch: int, first: int) -> None:
+        """Before an epoch's order is drawn. What is left of one has the order of its begin."""
+        if self._foreign is None:
+            return
+        if first:
+            draw_earlier_epochs(self._trainer, epoch, self._foreign.states)
+        else:
+            self.step_taken()
 
     def _rows_now(self, epoch: int) -> TokenRows:
         """Those that are planned with; the items, where a script has changed fastsft's own data set since."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastsft.checkpoint.saved_run import SavedRun
+from fastsft.checkpoint.saved_run import ForeignStates, SavedRun
 
 if TYPE_CHECKING:
     from fastsft.callbacks.callback import TrainerControl
@@ -37,10 +37,15 @@ class Running(SavedRun, Protocol):
     train_reader: BatchReader | None
     epoch_reads: EpochReads | None
     resumed_states: dict[str, Any] | None
+    foreign_states: ForeignStates | None
     bad_steps: BadSteps
     loss_scale: LossScale
     due: Due
     losses: LossMeter
+
+    @property
+    def eval_dataset(self) -> object:
+        """As it was given."""
 
     @property
     def best_model(self) -> Judge:

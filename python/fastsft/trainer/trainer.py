@@ -145,7 +145,8 @@ class Trainer(
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class
         self._seed_everything(args.seed)
         self.is_in_train = False
-        self.train_reader, self.epoch_reads, self.resumed_states = None, None, None
+        self.train_reader, self.epoch_reads = None, None
+        self.resumed_states, self.foreign_states = None, None
         self._eval_readers = {}
         self._plan_of(train_dataset)
         agree_on_model(self.model, self.tokenizer)
@@ -238,7 +239,7 @@ class Trainer(
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
         set_intervals(self.state, self.args)
         self.saver = self._make_saver()
-        self.resumed_states = None
+        self.resumed_states, self.foreign_states = None, None
         self.open_train_reader()
         forget_tuned_products()
         if checkpoint is not None:

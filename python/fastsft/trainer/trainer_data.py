@@ -25,6 +25,7 @@ from fastsft.trainer.trainer_plan import check_not_training
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
+    from fastsft.checkpoint.saved_run import ForeignStates
     from fastsft.model.causal_lm import CausalLM
 
 
@@ -43,6 +44,7 @@ class TrainerData:
     train_reader: BatchReader | None
     epoch_reads: EpochReads | None
     resumed_states: dict[str, Any] | None
+    foreign_states: ForeignStates | None
     _eval_readers: dict[tuple[str, bool], BatchReader]
     _tokens_read: float | None = None
     _train_dataset: object

@@ -15,6 +15,7 @@ from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, c
 from fastsft.checkpoint.external.sharded_files import ShardedFiles
 from fastsft.checkpoint.external.transformers_checkpoint import TransformersCheckpoint, load_plain
 from fastsft.checkpoint.run_identity import run_position, warn_of_change
+from fastsft.checkpoint.saved_run import ForeignStates
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES, check_trainer_state
 from fastsft.model.weights import pickled_tensors
 from fastsft.ranks.agreement import Agreement
@@ -72,8 +73,9 @@ def is_foreign(saved: dict[str, Any]) -> bool:
 def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]) -> None:
     """Fill masters and moments, the optimizer's step and the random states; collective.
 
-    Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`. All
-    ranks raise ValueError when files do not fit the model.
+    Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`, the
+    trainer `foreign_states`, which are set once rows are read (transformers' _load_rng_state). All ranks
+    raise ValueError when files do not fit the model.
     """
     agreement = Agreement(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
@@ -87,8 +89,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
     agreement.settle(None)
     assert step is not None and optimizer is not None
     trainer.engine.step_count = saved["optimizer_step"] = step
-    if states is not None:
-        states.set()
+    trainer.foreign_states = ForeignStates(states)
     for name, value in optimizer.settings.items():
         if value != (current := getattr(trainer.args, name)):
             warn_of_change(directory, name, value, current)
