@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "chat/data_fault.h"
+#include "chat/preference_data.h"
 #include "chat/reply_fields.h"
 #include "chat/role_names.h"
 #include "core/error.h"
@@ -52,7 +53,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   if (record.kind != ValueKind::kObject) return scanner.skip();
   JsonScanner start = scanner;
   std::string tools;
-  bool has_other_reply = false;
+  bool has_other_reply = false, has_preference = false;
   reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
@@ -69,6 +70,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
       const bool is_odd = key_ == "tools" && !is_list && kind != ValueKind::kNull;
       if (key_ == "tools") tools = is_list ? peek_raw(scanner) : "";
       has_other_reply |= kind != ValueKind::kNull && is_reply_name(key_);
+      has_preference |= is_of_preference(key_, kind);
       unused_.skip("", is_odd ? "tools that are no list" : key_, scanner);
     }
   }
@@ -77,7 +79,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadFault::kNone) {
     explain_missing(start, record);
-  } else if (!is_named_ && has_other_reply && may_hold_reply(record)) {
+  } else if (!is_named_ && (has_preference || (has_other_reply && may_hold_reply(record)))) {
     refuse_doubtful(start, record);
   }
 }
@@ -97,7 +99,8 @@ bool RecordParser::may_hold_reply(const Conversation& record) const {
 void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& record) const {
   JsonScanner start = record_start;
   const RecordSketch sketch = sketch_record(start);
-  record.read_reason = refuse_replies(sketch);
+  record.read_reason = refuse_preference(sketch);
+  if (record.read_reason.empty()) record.read_reason = refuse_replies(sketch);
   if (!record.read_reason.empty()) {
     record.read_fault = ReadFault::kOtherFormat;
   } else if (find_reply_fields(sketch)) {

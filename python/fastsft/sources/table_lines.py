@@ -11,6 +11,8 @@ from fastsft.runtime.isolated_python import isolated_command, isolated_environme
 from fastsft.sources.packed_files import ExpansionLimit
 from fastsft.sources.table_program import FIELDS_VARIABLE
 
+# Fields by which the core knows preference data, which it refuses.
+_OF_PREFERENCE = ("chosen", "rejected", "label")
 # Threads and reserves of the library count as memory.
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}  # fmt: skip
@@ -80,8 +82,8 @@ class TableLines:
 
 
 def _known_fields() -> list[str]:
-    """Fields that some data format uses."""
+    """Fields that some data format uses, or refuses."""
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]
-    return sorted({"id", "train", *(name for each in formats for name in each.names)})
+    return sorted({"id", "train", *_OF_PREFERENCE, *(name for each in formats for name in each.names)})

@@ -1,0 +1,89 @@
+"""Preference data is refused whatever is next to it: what it marks as rejected must not be learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_formats import labelled, write_records
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.sources.data_files import DataFile, read_records
+from fastsft.tokenizer import Tokenizer
+from golden_text import GOLDEN, MODES
+
+TOKENIZER = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / MODES[0], model_max_length=128)
+SPANS = make_labeller(TOKENIZER.native, 128, 0, LabelSettings(mask_policy="spans", template="vicuna_v1.1"))
+FASTCHAT = make_labeller(TOKENIZER.native, 128, 0)
+ASKED = [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"},
+         {"role": "user", "content": "q2"}]  # fmt: skip
+FROM = [{"from": "human", "value": "q1"}, {"from": "gpt", "value": "a1"}, {"from": "human", "value": "q2"}]
+PAIR = {"chosen": "GOOD", "rejected": "BAD"}
+PREFERENCE = "preference data, which supervised training cannot use as it is"
+KTO = "it says whether the reply is wanted (preference data, as for KTO)"
+RECORDS: list[tuple[dict[str, Any], str, str]] = [
+    ({"prompt": ASKED, **PAIR}, PREFERENCE, ""),
+    ({"conversations": FROM, "chosen": {"from": "gpt", "value": "GOOD"}, "rejected": {}}, PREFERENCE, ""),
+    ({"messages": ASKED[:2], "chosen": ASKED, "rejected": ASKED}, PREFERENCE, "messages"),
+    ({"chosen": ASKED[:2], "rejected": "BAD"}, PREFERENCE, "messages"),
+    ({"rejected": ASKED[:2], "chosen": "GOOD"}, PREFERENCE, "messages"),
+    ({"instruction": "q", "output": "a", **PAIR}, PREFERENCE, "alpaca"),
+    ({"prompt": "q", "completion": "a", **PAIR}, PREFERENCE, "prompt_completion"),
+    ({"question": "q", "answer": "a", **PAIR}, PREFERENCE, "question_answer"),
+    ({"text": "q", **PAIR}, PREFERENCE, "text"),
+    ({"prompt": "q", "completion": "BAD", "label": False}, KTO, "prompt_completion"),
+    ({"prompt": ASKED, "completion": ASKED[1:2], "label": True}, KTO, "prompt_completion"),
+    ({"messages": ASKED[:2], "label": False}, KTO, "messages"),
+]
+
+
+@pytest.mark.parametrize(("record", "reason", "named"), RECORDS)
+def test_preference_data_is_refused(record: dict[str, Any], reason: str, named: str, tmp_path: Path) -> None:
+    for number, labeller in enumerate((SPANS, FASTCHAT)):
+        path = write_records(tmp_path / f"{number}.jsonl", [record] * 2)
+        fault = labelled(path, labeller).faults[0]
+        assert reason in str(fault) and fault.remark == "other_format" and fault.always_stops
+        assert (f"--data_format {named}" if named else "--data_format") in str(fault) or not named
+        assert named or "--data_format" not in str(fault)
+    if named:
+        seen = labelled(path, SPANS, named)
+        assert not seen.faults and len(seen.dataset) == 2
+
+
+def test_one_such_record_is_found_among_others(tmp_path: Path) -> None:
+    rows = [{"messages": ASKED[:2], "chosen": None, "rejected": None, "label": None}] * 3
+    bad = {"messages": ASKED[:2], "chosen": ASKED, "rejected": ASKED, "label": None}
+    assert not labelled(write_records(tmp_path / "d.json", rows), SPANS).faults
+    (fault,) = labelled(write_records(tmp_path / "d.json", [*rows, bad]), SPANS).faults
+    assert fault.record == 3 and PREFERENCE in str(fault)
+
+
+def test_tables_have_their_columns_read(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    plain = {"messages": ASKED[:2], "chosen": None, "rejected": None, "label": None}
+    for number, (record, sound) in enumerate([
+        ({**plain, "label": False}, False), ({**plain, "chosen": "x", "rejected": "y"}, False),
+        ({**plain, "label": 1}, True), (plain, True),
+    ]):  # fmt: skip
+        path = tmp_path / f"{number}.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist([plain, record]), path)
+        assert bool(labelled(path, SPANS).faults) is not sound
+
+
+@pytest.mark.parametrize(
+    "more", [{"chosen": "x"}, {"rejected": 0}, {"label": 1}, {"label": "x"}, {"label": None, "labels": True}]
+)
+def test_what_is_none(more: dict[str, Any], tmp_path: Path) -> None:
+    path = write_records(tmp_path / "d.json", [{"messages": ASKED[:2], **more}])
+    assert not labelled(path, SPANS).faults
+    path = write_records(tmp_path / "d.json", [{"text": "A film.", "label": True}])
+    assert not labelled(path, SPANS).faults
+
+
+def test_a_script_that_reads_records_is_refused_them(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "d.json", [{"conversations": FROM[:2], **PAIR}])
+    with pytest.raises(ValueError, match="d.json: record 0: .* are preference data"):
+        read_records([DataFile(str(path))])
+    escaped = [{"conversations": [{"from": "human", "value": '{"label": true}'}, FROM[1]], "id": "label"}]
+    assert read_records([DataFile(str(write_records(path, escaped)))]) == escaped
