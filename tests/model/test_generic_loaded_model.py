@@ -36,6 +36,41 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
     )  # fmt: skip
 
 
+SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+BY_FORMAT: dict[str, dict[str, Any]] = {
+    "xglm": {
+        "d_model": 32, "ffn_dim": 64, "num_layers": 2, "attention_heads": 4, "max_position_embeddings": 64,
+        "dropout": 0.0, "attention_dropout": 0.0,
+    },
+    "minimax": {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4, "max_position_embeddings": 64,
+        "layer_types": ["full_attention", "linear_attention"], "block_size": 8,
+    },
+    "ctrl": {
+        "n_embd": 32, "dff": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", BY_FORMAT)
+def test_buffers_have_the_number_format_of_the_weights(tmp_path: Path, family: str) -> None:
+    """Those of an object, which are float32, as those of a directory. The object's own stay."""
+    model = library_model(family, **SMALL, **BY_FORMAT[family])
+    model.save_pretrained(tmp_path / "model")
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    formats = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    curves = []
+    for given in (model, str(tmp_path / "model")):
+        trainer = Trainer(model=given, args=arguments(tmp_path, bf16=True), train_dataset=items())
+        trainer.train()
+        curves.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert curves[0] == curves[1]
+    assert {name: tensor.dtype for name, tensor in model.state_dict().items()} == formats
+    assert all(torch.equal(buffer, kept[name]) for name, buffer in model.named_buffers())
+
+
 def by_hand(model: Any) -> list[float]:
     """The losses of three steps of torch's AdamW."""
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0), []

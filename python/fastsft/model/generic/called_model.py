@@ -13,6 +13,7 @@ from torch import nn
 from fastsft import _C
 from fastsft.model.generic.blocks import Block
 from fastsft.model.generic.head_loss import HeadLoss, Labels
+from fastsft.model.generic.number_formats import set_tables
 from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
 from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
@@ -38,6 +39,7 @@ class GenericModel:
         self.units = place(model)
         self.layout = self._called(None)
         dtype = next(model.parameters()).dtype
+        set_tables(model, dtype)
         for module in model.modules():
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.device)

@@ -12,6 +12,7 @@ from torch import nn
 from fastsft.model.alterations.wrappers import check_head, check_quantised
 from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config
+from fastsft.model.generic.number_formats import set_buffers
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
@@ -64,8 +65,21 @@ class GenericLoadedModel(GenericParts, LoadedModel):
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         made = empty_copy(self.module, dtype)
         check_model(made)
+        if dtype != torch.float32:
+            self._set_buffers(made, dtype)
         made.train()
         return made
+
+    def _set_buffers(self, made: PreTrainedModel, dtype: torch.dtype) -> None:
+        """As a model of the same configuration has them that is made with weights of `dtype`."""
+        kind, config, before = type(self.module), copy.deepcopy(self.module.config), torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            set_buffers(made, empty_of(lambda: kind(config), kind.__name__))
+        except ValueError:  # a class that a configuration alone does not make
+            return
+        finally:
+            torch.set_default_dtype(before)
 
     def _why_padded(self) -> str | None:
         kind, configuration = type(self.module), type(self.module.config)
