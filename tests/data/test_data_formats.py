@@ -126,6 +126,39 @@ def test_the_user_says_instruction_and_input(record: Any, prompt: str, tmp_path:
     assert [message["value"] for message in read["conversations"]] == [prompt, "3"]
 
 
+@pytest.mark.parametrize("context", ["input", "context"])
+def test_a_question_with_its_context_and_history(context: str, tmp_path: Path) -> None:
+    asked = {"instruction": "Add.", context: "1 2", "response": "3", "history": [["a", "b"]], "system": "s"}
+    path = write_records(tmp_path / "d.json", [asked, {"instruction": "Say", "response": "so", context: ""}])
+    first, second = converted(path)
+    assert [message["value"] for message in first["conversations"]] == ["a", "b", "Add.\n1 2", "3"]
+    assert [message["value"] for message in second["conversations"]] == ["Say", "so"]
+    assert first["system"] == "s" and labelled(path, SPANS).report.formats[0].unused == []
+    alike = {"instruction": "Add.", "input": "1 2", "output": "3", "history": [["a", "b"]], "system": "s"}
+    alike_rows = rows(labelled(write_records(tmp_path / "a.json", [alike]), SPANS))
+    assert rows(labelled(path, SPANS))[:1] == alike_rows
+    swift = {"query": "c", "response": "d", "history": [["a", "b"]], "input": "x"}
+    path = write_records(tmp_path / "d.json", [swift])
+    assert [message["value"] for message in converted(path)[0]["conversations"]] == ["a", "b", "c", "d"]
+    assert labelled(path, SPANS).report.formats[0].unused == ["input"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"history": "z"}, '"history" is text; expected a list of'),
+        ({"input": "a", "context": "b"}, '"context" and "input" both have a value; expected one of them'),
+        ({"input": ["a"]}, "text is a list"),
+        ({"response": None}, 'no "response"; expected instruction and response, and where there are, input'),
+    ],
+)
+def test_faults_of_questions(more: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    sound = {"instruction": "x", "response": "y"}
+    path = write_records(tmp_path / "d.json", [sound, {**sound, **more}])
+    (fault,) = labelled(path, FASTCHAT).faults
+    assert fault.record == 1 and reason in str(fault)
+
+
 def test_the_system_text_of_alpaca_is_the_records(tmp_path: Path) -> None:
     record = {"instruction": "Hi", "output": "Ho", "system": "Be brief."}
     path = write_records(tmp_path / "d.json", [record])

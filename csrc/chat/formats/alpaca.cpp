@@ -1,3 +1,4 @@
+#include "chat/history_field.h"
 #include "chat/message_fields.h"
 #include "chat/plain_fields.h"
 #include "core/error.h"
@@ -14,14 +15,13 @@ class AlpacaReader : public FieldReader {
   void begin() override {
     instruction_ = input_ = output_ = PlainField();
     history_.clear();
-    history_fault_.clear();
   }
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
     if (name == "system") {
       read_text(scanner, record.system);
-    } else if (name == "history") {
-      read_history(scanner);
+    } else if (name == HistoryField::kName) {
+      history_.read(scanner);
     } else if (PlainField* field = find(name)) {
       scanner.peek();
       field->byte = scanner.byte();
@@ -33,10 +33,10 @@ class AlpacaReader : public FieldReader {
   }
 
   void finish(Conversation& record) override {
-    record.messages = std::move(history_);
+    record.messages = history_.take();
     const bool has_instruction = instruction_.is_set();
-    if (!history_fault_.empty()) {
-      refuse_fields(record, std::move(history_fault_));
+    if (!history_.fault().empty()) {
+      refuse_fields(record, history_.fault());
     } else if (!has_instruction || !output_.is_set()) {
       const char* missing = has_instruction ? "output" : "instruction";
       refuse_fields(record, concat("no \"", missing, "\"; an Alpaca record has instruction and ",
@@ -64,43 +64,8 @@ class AlpacaReader : public FieldReader {
     return std::move(instruction_);
   }
 
-  void read_history(JsonScanner& scanner) {
-    history_.clear();
-    history_fault_.clear();
-    const ValueKind kind = scanner.peek();
-    if (kind != ValueKind::kArray) {
-      scanner.skip();
-      if (kind != ValueKind::kNull) refuse_history(describe(kind));
-      return;
-    }
-    scanner.enter_array();
-    while (scanner.next_item()) read_pair(scanner);
-  }
-
-  void read_pair(JsonScanner& scanner) {
-    if (scanner.peek() != ValueKind::kArray) {
-      refuse_history(concat("a list with ", describe(scanner.peek())).c_str());
-      return scanner.skip();
-    }
-    size_t count = 0;
-    scanner.enter_array();
-    while (scanner.next_item()) {
-      scanner.peek();
-      const int64_t byte = scanner.byte();
-      history_.push_back(plain_message(count++ % 2 == 0 ? "human" : "gpt",
-                                       {scanner.read_value(), byte}, "history"));
-    }
-    if (count != 2) refuse_history(concat("a list with a list of ", count).c_str());
-  }
-
-  void refuse_history(const char* got) {
-    history_fault_ =
-        concat("\"history\" is ", got, "; expected a list of [instruction, output] pairs");
-  }
-
   PlainField instruction_, input_, output_;
-  std::vector<Message> history_;
-  std::string history_fault_;
+  HistoryField history_;
 };
 
 const bool kAlpacaRegistered = DataFormats::instance().add(

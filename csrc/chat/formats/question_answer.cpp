@@ -1,5 +1,6 @@
 #include <array>
 
+#include "chat/history_field.h"
 #include "chat/message_fields.h"
 #include "chat/plain_fields.h"
 #include "core/error.h"
@@ -11,11 +12,13 @@ struct Pair {
   const char* title;
   const char* ask;
   const char* reply;
+  const char* more = "context";  // also a name of the context
 };
-constexpr std::array<Pair, 4> kPairs = {{{"question/answer", "question", "answer"},
-                                         {"instruction/response", "instruction", "response"},
-                                         {"query/response", "query", "response"},
-                                         {"prompt/response", "prompt", "response"}}};
+constexpr std::array<Pair, 4> kPairs = {
+    {{"question/answer", "question", "answer"},
+     {"instruction/response", "instruction", "response", "input"},
+     {"query/response", "query", "response"},
+     {"prompt/response", "prompt", "response"}}};
 
 const Pair& pair_of(const std::string& title) {
   for (const Pair& pair : kPairs) {
@@ -25,21 +28,30 @@ const Pair& pair_of(const std::string& title) {
 }
 
 // One user's turn and one reply under two names that belong together, with "context" between
-// them where there is one: a line break and the context end the user's turn.
+// them where there is one: a line break and the context end the user's turn. "history" has the
+// turns before.
 class QuestionAnswerReader : public FieldReader {
  public:
   QuestionAnswerReader(const Pair& pair, UnusedFields& unused) : FieldReader(unused), pair_(pair) {}
 
-  void begin() override { ask_ = context_ = reply_ = PlainField(); }
+  void begin() override {
+    ask_ = context_ = more_ = reply_ = PlainField();
+    history_.clear();
+  }
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override {
     if (name == "system") {
       read_text(scanner, record.system);
       return true;
     }
+    if (name == HistoryField::kName) {
+      history_.read(scanner);
+      return true;
+    }
     PlainField* field = name == pair_.ask     ? &ask_
                         : name == pair_.reply ? &reply_
                         : name == "context"   ? &context_
+                        : name == pair_.more  ? &more_
                                               : nullptr;
     if (field == nullptr) return false;
     scanner.peek();
@@ -49,14 +61,22 @@ class QuestionAnswerReader : public FieldReader {
   }
 
   void finish(Conversation& record) override {
-    record.messages.clear();
-    if (!ask_.is_set() || !reply_.is_set()) {
+    record.messages = history_.take();
+    const char* context = more_.value.is_true ? pair_.more : "context";
+    if (!history_.fault().empty()) {
+      refuse_fields(record, history_.fault());
+    } else if (more_.value.is_true && context_.value.is_true) {
+      refuse_fields(record, concat("\"context\" and \"", pair_.more, "\" both have a value; ",
+                                   "expected one of them: join them under one name"));
+    } else if (!ask_.is_set() || !reply_.is_set()) {
       const char* missing = ask_.is_set() ? pair_.reply : pair_.ask;
-      refuse_fields(record, concat("no \"", missing, "\"; expected ", pair_.ask, " and ",
-                                   pair_.reply, ", and where there are, context and system"));
+      refuse_fields(record,
+                    concat("no \"", missing, "\"; expected ", pair_.ask, " and ", pair_.reply,
+                           ", and where there are, ", pair_.more, ", history and system"));
     } else {
+      if (more_.value.is_true) context_ = std::move(more_);
       const bool is_context = context_.value.is_true && !context_.value.is_text();
-      const char* name = is_context ? "context" : pair_.ask;
+      const char* name = is_context ? context : pair_.ask;
       record.messages.push_back(plain_message("human", make_prompt(), name));
       record.messages.push_back(plain_message("gpt", std::move(reply_), pair_.reply));
     }
@@ -73,17 +93,18 @@ class QuestionAnswerReader : public FieldReader {
   }
 
   const Pair& pair_;
-  PlainField ask_, context_, reply_;
+  PlainField ask_, context_, more_, reply_;
+  HistoryField history_;
 };
 
 const bool kQuestionAnswerRegistered = DataFormats::instance().add(
     "question_answer",
     {.title = "question and answer",
-     .fields = "question and answer; instruction, query or prompt and response; with context and "
-               "system where there are",
+     .fields = "question and answer; instruction, query or prompt and response; with context "
+               "(next to instruction also input), history and system where there are",
      .rank = 1,
      .names = {"question", "answer", "instruction", "query", "prompt", "response", "context",
-               "system"},
+               "input", "history", "system"},
      .match = [](const RecordSketch& record) -> std::optional<std::string> {
        if (has_standard_list(record)) return std::nullopt;
        for (const Pair& pair : kPairs) {

@@ -1,0 +1,45 @@
+#include "chat/history_field.h"
+
+#include "chat/plain_fields.h"
+#include "core/error.h"
+
+namespace fastsft {
+
+void HistoryField::clear() {
+  messages_.clear();
+  fault_.clear();
+}
+
+void HistoryField::read(JsonScanner& scanner) {
+  clear();
+  const ValueKind kind = scanner.peek();
+  if (kind != ValueKind::kArray) {
+    scanner.skip();
+    if (kind != ValueKind::kNull) refuse(describe(kind));
+    return;
+  }
+  scanner.enter_array();
+  while (scanner.next_item()) read_pair(scanner);
+}
+
+void HistoryField::read_pair(JsonScanner& scanner) {
+  if (scanner.peek() != ValueKind::kArray) {
+    refuse(concat("a list with ", describe(scanner.peek())));
+    return scanner.skip();
+  }
+  size_t count = 0;
+  scanner.enter_array();
+  while (scanner.next_item()) {
+    scanner.peek();
+    const int64_t byte = scanner.byte();
+    messages_.push_back(
+        plain_message(count++ % 2 == 0 ? "human" : "gpt", {scanner.read_value(), byte}, kName));
+  }
+  if (count != 2) refuse(concat("a list with a list of ", count));
+}
+
+void HistoryField::refuse(const std::string& got) {
+  fault_ = concat("\"history\" is ", got, "; expected a list of [instruction, output] pairs");
+}
+
+}  // namespace fastsft
