@@ -18,6 +18,7 @@ from fastsft.runtime.terminal_text import fitted, visible
 if TYPE_CHECKING:
     from fastsft.model.generation import ChatModel
 
+_NEXT = {"role": "user", "content": "?"}
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
 
 
@@ -125,14 +126,27 @@ class Talk:
         except KeyboardInterrupt:
             print(" ...", end="")
         print()
-        if not said.strip():  # a prompt without it would lack the question, too
-            self._messages.pop()
-            return 0
         if sys.stdout.isatty():
             rate = count / max(time.perf_counter() - started, 1e-9)
             print(f"\033[2m[{rate:.1f} tokens/s]\033[0m")
-        self._messages.append({"role": "assistant", "content": said.strip()})
+        self._keep(said)
         return 0
+
+    def _keep(self, said: str) -> None:
+        """The reply joins the conversation; where it cannot, its question leaves, too."""
+        prompts = self._model.prompts
+        reply = {"role": "assistant", "content": prompts.content(said)}
+        if not reply["content"]:
+            self._messages.pop()
+            return
+        try:
+            prompts.ids([*self._messages, reply, _NEXT])
+        except ValueError as error:
+            self._messages.pop()
+            left = f"note: question and reply are left out of the conversation, which they would end: {error}"
+            print(fitted(visible(left), sys.stderr), file=sys.stderr)
+        else:
+            self._messages.append(reply)
 
     def _pieces(self) -> Iterator[str]:
         args = self._args

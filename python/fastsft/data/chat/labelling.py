@@ -92,13 +92,15 @@ def make_labeller(
     tokenizer: object = None,
     num_threads: int = 0,
     self_test: bool = False,
+    prompts: bool = False,
 ) -> _C.Labeller:
     """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
 
     pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
     represents, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
-    wrong (data/chat/template_check.py). ValueError for options that contradict each other, an unknown
-    template, and a tokenizer that the policy cannot use.
+    wrong (data/chat/template_check.py). prompts: with the model's own template the tokens of a record are
+    those before its last reply (`ModelTemplate.prompts`). ValueError for options that contradict each other,
+    an unknown template, and a tokenizer that the policy cannot use.
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
@@ -127,7 +129,7 @@ def make_labeller(
             on_bad_sample=chosen.bad_sample_rule,
             overlong=chosen.overlong,
         )
-        return _C.Labeller(native, options, model)
+        return _C.Labeller(native, options, model.prompts if model and prompts else model)
 
     if self_test:
         check_template(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.pieces import common_length
+from fastsft.data.chat.template import Asked, ModelTemplate, Rendered
 from fastsft.data.chat.template_choice import template_source
 from fastsft.tokenizer.tokenizer import Tokenizer
 
@@ -23,7 +24,7 @@ class TurnTexts:
 
     first: before the first user's text where there is no system. before_system, after_system: with one.
     to_reply: from a user's text to the reply. to_user: from a reply to the next user's text.
-    lead: the end of `to_reply` that is learned with the reply.
+    lead: the end of `to_reply` that the prompt for the next reply does not have; rest: what it has instead.
     """
 
     first: str
@@ -32,12 +33,17 @@ class TurnTexts:
     to_reply: str
     to_user: str
     lead: str
+    rest: str
 
     def prompt(self, system: str | None, turns: Sequence[str]) -> str:
         """The text before the next reply; turns: user, assistant, user, ..."""
         front = self.first if system is None else self.before_system + system + self.after_system
         ends = (self.to_reply, self.to_user)
         return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
+
+    def asked(self, system: str | None, turns: Sequence[str]) -> str:
+        """The prompt for the next reply."""
+        return self.prompt(system, turns).removesuffix(self.lead) + self.rest
 
     def go_template(self) -> str:
         """As `TEMPLATE` of a Modelfile. System messages are collected by Ollama in .System."""
@@ -49,7 +55,7 @@ class TurnTexts:
             "{{ .Content }}"
             f'{_literal(self.to_reply.removesuffix(self.lead))}{{{{ else if eq .Role "assistant" }}}}'
             f"{_literal(self.lead)}{{{{ .Content }}}}"
-            "{{ end }}{{ end }}"
+            f"{{{{ end }}}}{{{{ end }}}}{_literal(self.rest)}"
         )
 
 
@@ -93,16 +99,9 @@ def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
     contents = (_ASKED[0], _REPLIED[0], _ASKED[1], _REPLIED[1])
     plain = _cut(_rendered(template, bos, None, contents), contents, name)
     told = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
-    return TurnTexts(plain[0], told[0], told[1], plain[1], plain[2], _lead(template, plain[1], name))
-
-
-def _lead(template: ModelTemplate, to_reply: str, name: str) -> str:
-    pieces = _pieces(template, None, (_ASKED[0], _REPLIED[0]))
-    learned = next((i for i, piece in enumerate(pieces) if piece[2]), len(pieces))
-    lead = "".join(text for text, _, _ in pieces[learned:]).partition(_REPLIED[0])[0]
-    if not to_reply.endswith(lead):
-        raise _refused(name, "more than a reply and what is before it is learned")
-    return lead
+    prompt = _asked(template, bos, None, _ASKED[:1]).partition(_ASKED[0])[2]
+    both = common_length(plain[1], prompt)
+    return TurnTexts(plain[0], told[0], told[1], plain[1], plain[2], plain[1][both:], prompt[both:])
 
 
 def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
@@ -123,7 +122,9 @@ def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> No
         for count in (2, 4, 6):
             turns = tuple(f"text {i}" for i in range(count))
             made = texts.prompt(system, turns[:-1]) + turns[-1] + end
-            if _rendered(template, bos, system, turns) != made:
+            asked = texts.asked(system, turns[:-1])
+            written = _rendered(template, bos, system, turns), _asked(template, bos, system, turns[:-1])
+            if written != (made, asked):
                 raise _refused(name, "what it writes around a message depends on more than the role")
     whole = texts.prompt("", [""])
     if '"""' in whole + texts.to_user:
@@ -136,19 +137,23 @@ def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
 
 def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
     """The text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
-    text = "".join(text for text, _, _ in _pieces(template, system, turns))
-    return text.removeprefix(bos) if bos else text
+    return _text(template, bos, system, turns)
 
 
-def _pieces(
-    template: ModelTemplate, system: str | None, turns: Sequence[str]
-) -> list[tuple[str, bool, bool]]:
+def _asked(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """The text of the prompt for the reply to the last turn, in the same way."""
+    return _text(template.prompts, bos, system, [*turns, ""])
+
+
+def _text(
+    write: Callable[[Sequence[Asked]], list[Rendered]], bos: str, system: str | None, turns: Sequence[str]
+) -> str:
     roles = ("user", "assistant")
     chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
-    pieces, _, _, failure, *_ = template([(system, chat, "")])[0]
+    pieces, _, _, failure, *_ = write([(system, chat, "")])[0]
     if failure:
         raise ValueError(f"the chat template cannot be exported: {failure}")
-    return pieces
+    return "".join(text for text, _, _ in pieces).removeprefix(bos)
 
 
 def _refused(name: str, why: str) -> ValueError:

@@ -9,6 +9,7 @@ other end.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -116,9 +117,7 @@ class Program:
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
-        has_more = any(more for *_, more in messages)
-        forms = (self._call_form, self._thoughts_name or THOUGHTS[0]) if has_more else ()
-        chat = asked_chat(system, messages, tools, *forms)
+        chat = self._asked(system, messages, tools)
         text = self.text(chat)
         full, blocks = self._split_blocks(text)
         replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
@@ -146,6 +145,37 @@ class Program:
             "rewritten": changed[0] if changed else -1,
         }
 
+    def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
+        """The text before the last message, a reply that is not written yet, as `render`; all of it counts as
+        learned. It is the prompt for a reply, or with a template that has none the text up to the reply.
+        """
+        chat = self._asked(system, messages[:-1], tools)
+        text = self.text(chat, prompt=True)
+        if text == self.text(chat):
+            *earlier, (role, reply, _, more) = messages
+            unlearned = [(role, content, False, more) for role, content, _, more in earlier]
+            whole = self.render(system, [*unlearned, (role, reply, True, more)], tools)
+            before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
+            return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
+        full, _ = self._split_blocks(text)
+        contents = [message["content"] for message in chat.messages]
+        pieces = [] if chat.has_more else self._make_skeleton(_roles(chat), prompt=True).pieces
+        texts = place_contents(pieces, contents, full)
+        if texts is None:
+            pieces, texts = [Piece(full, -1, 0)], [full]
+        return {
+            "pieces": list(cut_pieces(pieces, texts, [(0, pieces[-1].begin + len(pieces[-1].text))])),
+            "bos": self._lacks_bos(full),
+            "known": len(pieces) > 1,
+            "more": chat.more_text(),
+            "rewritten": -1,
+        }
+
+    def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
+        has_more = any(more for *_, more in messages)
+        forms = (self._call_form, self._thoughts_name or THOUGHTS[0]) if has_more else ()
+        return asked_chat(system, messages, tools, *forms)
+
     def _lacks_bos(self, full: str) -> bool:
         return bool(self._bos) and not full.startswith(self._bos)
 
@@ -160,7 +190,7 @@ class Program:
         return None
 
     def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
-        skeleton = self._skeleton(tuple(message["role"] for message in chat.messages), learned)
+        skeleton = self._skeleton(_roles(chat), learned)
         contents = place_contents(skeleton.pieces, [message["content"] for message in chat.messages], full)
         return None if contents is None else (skeleton, contents)
 
@@ -257,9 +287,9 @@ class Program:
             known.found.update(self._find_spans(known.chat, known.text, known.blocks, missing))
         return known
 
-    def _make_skeleton(self, roles: tuple[str, ...]) -> Skeleton:
+    def _make_skeleton(self, roles: tuple[str, ...], prompt: bool = False) -> Skeleton:
         chat = self._marked(roles)
-        text, blocks = self._split_blocks(self.text(chat))
+        text, blocks = self._split_blocks(self.text(chat, prompt))
         pieces, at = [], 0
         for mark in self._mark_pattern.finditer(text):
             pieces.append(Piece(text[at : mark.start()], -1, at))
@@ -274,6 +304,10 @@ class Program:
         return self._spans.by_prompts(chat, full, wanted)
 
 
+def _roles(chat: Chat) -> tuple[str, ...]:
+    return tuple(message["role"] for message in chat.messages)
+
+
 def _is_rewritten(found: Found) -> bool:
     """True if the first of two replies is, and the last has a span."""
     first, last = found[1], found[3]
@@ -286,13 +320,15 @@ def _told(error: Exception) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
-def _answer(program: Program, request: str | list[Any], seconds: float) -> dict[str, Any]:
+def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         if request == "endings":
             return {"endings": program.endings()}
         if isinstance(request, str):
             return {"trait": program.trait(request)}
+        if isinstance(request, dict):
+            return program.render_prompt(*request["prompt"])
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}

@@ -110,13 +110,24 @@ class ModelTemplate:
         as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
         it failed, the texts of the further fields, and a learned message that is not written as it is, or -1.
         """
-        if not dialogues:
+        return self._ask(dialogues)
+
+    def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        """The texts before the last messages, which are replies not written yet: what the model reads.
+
+        With `add_generation_prompt`, or up to the reply with a template that ignores it. All counts as
+        learned.
+        """
+        return self._ask([{"prompt": dialogue} for dialogue in dialogues])
+
+    def _ask(self, requests: Sequence[Asked | dict[str, Asked]]) -> list[Rendered]:
+        if not requests:
             return []
-        count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(dialogues) // _SMALLEST_SHARE))
+        count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(requests) // _SMALLEST_SHARE))
         while len(self._workers) < count:
             self._workers.append(_Worker(self._settings, self._seconds))
-        size = -(-len(dialogues) // count)
-        shares = [dialogues[at : at + size] for at in range(0, len(dialogues), size)]
+        size = -(-len(requests) // count)
+        shares = [requests[at : at + size] for at in range(0, len(requests), size)]
         with ThreadPoolExecutor(len(shares)) as pool:
             try:
                 answers = pool.map(_Worker.ask_all, self._workers, shares)
