@@ -77,7 +77,8 @@ struct RecordNotes {
 // One record as it is in the data, faults included.
 struct Conversation {
   ValueKind kind = ValueKind::kObject;  // of the record itself
-  std::string id;                       // empty when there is none
+  std::string id;                       // empty when there is none, or null
+  bool id_is_number = false;            // a number of strict JSON, as it is written
   // "messages" is taken where "conversations" is missing or null.
   RecordShape shape = RecordShape::kConversations;
   MessageNames names = MessageNames::kFromValue;  // as --mask_policy fastchat wants them

@@ -35,6 +35,17 @@ std::string name_fields(const RecordSketch& record, bool is_first) {
 // The value that comes next, as it is written; it is not consumed.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
+void read_id(JsonScanner& scanner, Conversation& record) {
+  const ValueKind kind = scanner.peek();
+  record.id.clear();
+  record.id_is_number = false;
+  if (kind == ValueKind::kString) return scanner.read_string(record.id);
+  if (kind == ValueKind::kNull) return scanner.skip();
+  record.id = std::string(scanner.read_raw());
+  const bool ends_with_digit = record.id.back() >= '0' && record.id.back() <= '9';  // not NaN
+  record.id_is_number = kind == ValueKind::kNumber && ends_with_digit;
+}
+
 }  // namespace
 
 RecordParser::RecordParser(FormatChoice choice, bool is_named)
@@ -57,10 +68,8 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   reader_->begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
-    if (key_ == "id" && scanner.peek() == ValueKind::kString) {
-      scanner.read_string(record.id);
-    } else if (key_ == "id") {
-      record.id = std::string(scanner.read_raw());
+    if (key_ == "id") {
+      read_id(scanner, record);
     } else if (key_ == "train") {
       record.train = scanner.peek();
       scanner.skip();

@@ -61,6 +61,13 @@ void append_train(ValueKind train, std::string& text) {
   }
 }
 
+// `tools` is JSON. Line breaks in it are white space: in strings they are escaped.
+void append_tools(const std::string& tools, std::string& text) {
+  if (tools.empty()) return;
+  text += ", \"tools\": ";
+  for (const char c : tools) text += c == '\n' || c == '\r' ? ' ' : c;
+}
+
 Finding refuse(Remark remark, int64_t message, std::string reason) {
   return {remark, Action::kExcluded, message, std::move(reason)};
 }
@@ -125,7 +132,11 @@ std::optional<Finding> RecordWriter::write(const Conversation& conversation,
   text += '{';
   if (!conversation.id.empty()) {
     text += "\"id\": ";
-    append_string(conversation.id, text);
+    if (conversation.id_is_number) {
+      text += conversation.id;
+    } else {
+      append_string(conversation.id, text);
+    }
     text += ", ";
   }
   if (is_sharegpt && conversation.system.is_true) {
@@ -139,6 +150,7 @@ std::optional<Finding> RecordWriter::write(const Conversation& conversation,
     return fault;
   }
   text += ']';
+  append_tools(notes_of(conversation).tools, text);
   append_train(conversation.train, text);
   text += '}';
   return std::nullopt;

@@ -23,7 +23,8 @@ class RecordWriter {
   explicit RecordWriter(WrittenFormat format);
 
   // Appends the record to `text`; or says why it cannot be written, with `text` as it was. Roles
-  // are named as the format names them; a role that nobody knows keeps its name.
+  // are named as the format names them; a role that nobody knows keeps its name. Tools that the
+  // record defines are written as they are.
   std::optional<Finding> write(const Conversation& conversation, std::string& text) const;
 
  private:

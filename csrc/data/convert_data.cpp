@@ -51,6 +51,7 @@ class ConvertWork : public OrderedWork {
   ConvertSummary finish() {
     if (options_.as_array) sink_.write(summary_.num_written == 0 ? "[]\n" : "\n]\n");
     summary_.formats = walk_.formats();
+    for (auto& use : summary_.formats) std::erase(use.unused, "tools");  // they are written
     return std::move(summary_);
   }
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import fastsft
 from data_formats import FORMATS, TURNS, chat, converted, write_records
 from fastsft.cli import main as cli
+from golden_text import GOLDEN, MODES
 
 SINGLE = ("prompt_completion", "prompt_response", "question_answer")
 
@@ -72,6 +74,36 @@ def test_ids_system_texts_and_train_stay(tmp_path: Path, capsys: pytest.CaptureF
     assert run(capsys, tmp_path / "out.json", tmp_path / "back.jsonl", "--format", "messages")[0] == 0
     (back,) = converted(tmp_path / "back.jsonl", "messages")
     assert [message["role"] for message in back["messages"]] == ["system", "user", "assistant", "narrator"]
+
+
+def test_numbers_stay_and_null_is_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [7, 1.5, -(2**70), "7", None, ["a"], True, float("nan")]
+    records = [{"id": each, "instruction": "i", "output": "o"} for each in ids]
+    source = write_records(tmp_path / "in.jsonl", records)
+    assert run(capsys, source, tmp_path / "out.jsonl")[0] == 0
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [each.get("id", "none") for each in written] == [
+        7, 1.5, -(2**70), "7", "none", '["a"]', "true", "NaN"]  # fmt: skip
+    model = GOLDEN / "tokenizers" / MODES[0]
+    seen = fastsft.inspect(model, [{**each, "output": ""} for each in records[3:5]])
+    assert [row.name for row in seen.records] == ["7", "1"]
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_definitions_of_tools_stay(as_text: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls that are text, as Hermes has them: without the definitions the prompt is another."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "a\nb"}}]
+    records = [
+        {"conversations": chat(TURNS[0], ("from", "value", "human", "gpt")),
+         "tools": json.dumps(tools) if as_text else tools},
+        {"conversations": chat(TURNS[0], ("from", "value", "human", "gpt")), "tools": None},
+    ]  # fmt: skip
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps(records, indent=1))
+    status, said, _ = run(capsys, source, tmp_path / "out.jsonl", "--format", "messages")
+    assert status == 0 and "not used" not in said
+    first, second = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert first["tools"] == records[0]["tools"] and "tools" not in second
 
 
 def test_packed_files_weights_and_several_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
