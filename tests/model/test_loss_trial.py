@@ -11,6 +11,7 @@ from transformers import GPT2LMHeadModel
 
 from fastsft.model.choice import as_model, open_model
 from generic_engines import library_model
+from rows_run import ours, plain_items, theirs
 
 SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GPT2 = {**SMALL, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
@@ -35,14 +36,52 @@ def test_labels_that_are_not_shifted_are_refused(kind: str, layers: int, tmp_pat
 class Mean(GPT2LMHeadModel):  # type: ignore[misc]
     """As transformers 4's Mamba: takes the tokens of the step and divides by those of the micro-batch."""
 
-    def forward(self, *args: Any, num_items_in_batch: object = None, **kwargs: Any) -> Any:
-        return super().forward(*args, **kwargs)
+    def forward(
+        self, *args: Any, labels: object = None, num_items_in_batch: object = None, **kwargs: Any
+    ) -> Any:
+        return super().forward(*args, labels=labels, **kwargs)
 
 
-def test_means_of_micro_batches_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    assert "generic" in as_model(Mean(library_model("gpt2", **GPT2).config)).engine_words
-    said = caplog.text
-    assert "Mean has no loss over all tokens of a step" in said and "--loss_norm micro_batch" in said
+class MeanOfMeans(GPT2LMHeadModel):  # type: ignore[misc]
+    """As a class that is older than the tokens of the step."""
+
+    def forward(
+        self,
+        input_ids: object = None,
+        attention_mask: object = None,
+        position_ids: object = None,
+        labels: object = None,
+        use_cache: object = None,
+    ) -> Any:
+        return super().forward(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, labels=labels,
+            use_cache=use_cache,
+        )  # fmt: skip
+
+
+ADDED = "adds up the means of a step's micro-batches"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), [(Mean, ADDED), (MeanOfMeans, "trains with the mean of the means of micro-batches")]
+)
+def test_means_of_micro_batches_are_told(kind: Any, rule: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert "generic" in as_model(kind(library_model("gpt2", **GPT2).config)).engine_words
+    assert (
+        f"{kind.__name__} has no loss over all tokens of a step: transformers' Trainer {rule}" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(("kind", "factor"), [(Mean, 2), (MeanOfMeans, 1)])
+def test_what_is_told_of_means_is_so(kind: Any, factor: int, tmp_path: Path) -> None:
+    """The first loss of two micro-batches, of rows with equally many targets."""
+    items, plain = plain_items(4), {**GPT2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    flags = {"max_steps": 1, "gradient_accumulation_steps": 2, "remove_unused_columns": False}
+    expected, found = (
+        run(items, tmp_path / run.__name__, kind(library_model("gpt2", **plain).config), **flags)[0]
+        for run in (theirs, ours)
+    )
+    assert factor * found == pytest.approx(expected, rel=1e-5)
 
 
 def test_usual_models_are_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ import transformers
 import transformers.trainer
 
 import fastsft
+from fastsft.runtime.messages import collected
 
 Item = dict[str, Any]
 LENGTH = 12
@@ -96,3 +97,13 @@ def on_rank(groups: dict[str, str], items: list[Item], directory: str, norm: str
         theirs(items, Path(directory) / "theirs", **shared),
         ours(items, Path(directory) / "ours", loss_norm=norm, **shared),
     )
+
+
+def smoothed_on_rank(groups: dict[str, str], directory: str, steps: int, average: bool) -> Any:
+    """(theirs, ours, what ours told) with label smoothing, of rows with equally many targets."""
+    items, shared = plain_items(8), {"average_tokens_across_devices": average, "label_smoothing_factor": 0.1}
+    shared["gradient_accumulation_steps"] = steps
+    expected = theirs(items, Path(directory) / "theirs", **shared)
+    with collected() as notices:
+        found = ours(items, Path(directory) / "ours", **shared)
+    return expected, found, notices.told

@@ -17,7 +17,18 @@ from fastsft.data import SupervisedDataset
 from fastsft.runtime.messages import collected
 from golden_text import hf_tokenizer, read_records
 from ranks import run_ranks
-from rows_run import LENGTH, Item, changed, make_model, on_rank, options, ours, plain_items, theirs
+from rows_run import (
+    LENGTH,
+    Item,
+    changed,
+    make_model,
+    on_rank,
+    options,
+    ours,
+    plain_items,
+    smoothed_on_rank,
+    theirs,
+)
 
 
 def mask_of(*zeros: int, size: int = LENGTH) -> torch.Tensor:
@@ -274,6 +285,28 @@ def test_label_smoothing(tmp_path: Path, name: str) -> None:
     assert ours(items, tmp_path, **smooth) == pytest.approx(theirs(items, tmp_path, **smooth), rel=1e-5)
     with pytest.raises(ValueError, match="--loss_norm global_labels: transformers' label smoothing counts"):
         ours(items, tmp_path, **smooth, loss_norm="global_labels")
+
+
+@pytest.mark.parametrize(
+    ("steps", "average", "factor", "said"),
+    [
+        (1, True, 2, "1 micro-batch on each of 2 ranks undivided"),
+        (2, True, 4, "2 micro-batches on each of 2 ranks undivided"),
+        (2, False, 2, "2 micro-batches undivided"),
+        (1, False, 1, None),
+    ],
+)
+def test_label_smoothing_of_two_ranks(
+    tmp_path: Path, steps: int, average: bool, factor: int, said: str | None
+) -> None:
+    """transformers' first loss is as many times as large as the line says."""
+    results = run_ranks(2, smoothed_on_rank, str(tmp_path), steps, average, launched=True)
+    for expected, found, _ in results:
+        assert factor * found[0] == pytest.approx(expected[0], rel=1e-5)
+    told = [line for line in results[0][2] if "--label_smoothing_factor" in line]
+    assert len(told) == (said is not None)
+    if said is not None:
+        assert said in told[0] and told[0].endswith(f"are {factor} times as large")
 
 
 def test_micro_batches_of_one_row_and_of_all(tmp_path: Path) -> None:

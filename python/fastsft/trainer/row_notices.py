@@ -29,11 +29,13 @@ def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) ->
 def tell_differences(args: TrainingArguments) -> None:
     """A line for each argument with which transformers 4.57 makes other losses on purpose or by chance."""
     steps = args.gradient_accumulation_steps
-    if args.label_smoothing_factor and steps > 1:
+    ranks = args.world_size if args.average_tokens_across_devices else 1
+    if args.label_smoothing_factor and steps * ranks > 1:
+        of_ranks = f" on each of {ranks} ranks" if ranks > 1 else ""
         tell(
             "--label_smoothing_factor: the loss of a step is divided by the tokens of the whole step; "
-            f"transformers 4.57 adds up {steps} micro-batches undivided: its losses and gradients are "
-            f"{steps} times as large"
+            f"transformers 4.57 adds up the means of {steps} micro-batch{'es' * (steps > 1)}{of_ranks} "
+            f"undivided: its losses and gradients are {steps * ranks} times as large"
         )
     if args.neftune_noise_alpha:
         tell("--neftune_noise_alpha: the noise has transformers' size, and other random numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +26,8 @@ class OtherLossError(ValueError):
 def check_loss(model: PreTrainedModel) -> None:
     """OtherLossError for a model that transformers' Trainer would train for something else.
 
-    A line where the model's loss does not know the tokens of the step: the Trainer would add up means of
-    micro-batches there.
+    A line where the model's loss does not know the tokens of the step: the Trainer adds up means of
+    micro-batches there, or takes the mean of them.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)
     ids = torch.randint(1, vocabulary, (1, _LENGTH))
@@ -49,10 +50,21 @@ def check_loss(model: PreTrainedModel) -> None:
             "language models: name another class of model, or train with transformers' Trainer"
         )
     warn_once(
-        f"{kind} has no loss over all tokens of a step: transformers' Trainer would train with the means of "
-        "micro-batches; fastsft divides by the tokens of the step (--loss_norm micro_batch: the mean of the "
-        "means)"
+        f"{kind} has no loss over all tokens of a step: transformers' Trainer {_of_trainer(model)}; fastsft "
+        "divides by the tokens of the step"
     )
+
+
+def _of_trainer(model: PreTrainedModel) -> str:
+    """What transformers' Trainer does with the means; its rule is that of its model_accepts_loss_kwargs."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes_any = any(each.kind == each.VAR_KEYWORD for each in parameters)
+    if getattr(model, "accepts_loss_kwargs", takes_any):
+        return (
+            "adds up the means of a step's micro-batches (of all ranks, with "
+            "--average_tokens_across_devices True): its losses and gradients are as many times as large"
+        )
+    return "trains with the mean of the means of micro-batches (as --loss_norm micro_batch does)"
 
 
 def _own_loss(model: PreTrainedModel, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
