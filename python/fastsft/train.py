@@ -36,6 +36,7 @@ from fastsft.checkpoint.finished_run import (
     finished_output,
     record_end,
 )
+from fastsft.checkpoint.last_save import save_at_end
 from fastsft.checkpoint.restart import go_on_after_restart
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
@@ -49,9 +50,9 @@ from fastsft.data.supervised import (
     preprocess,
 )
 from fastsft.inspection.data_report import show_data
-from fastsft.lora.merged_save import check_merged_place, merge_finished, save_merged
+from fastsft.lora.merged_save import check_merged_place, merge_finished, merged_bytes, save_merged
 from fastsft.lora.opening import open_model
-from fastsft.model.directory import prepare_output_directory
+from fastsft.model.directory import ModelForm, prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
 from fastsft.ranks.process_group import join
@@ -197,15 +198,18 @@ def train_with(
         if starts_over:
             put_checkpoints_aside(args.output_dir or ".", model.source_directory)
         trainer.checkpoint_to_resume(resume)
+        trainer.bytes_at_end = ModelForm.of(trainer).bytes(trainer) + merged_bytes(args, lora_args, model)
         rank0_print(start_page(trainer, model_args, data_args, lora_args))
         with SignalGuard(SAVING) as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
             if trainer.is_deepspeed_enabled:
-                trainer.save_model()
+                save_at_end(args, guard, "the model", trainer.save_model)
             else:
-                trainer_save_model_safe(trainer)
-            merged = save_merged(trainer) if lora_args.save_merged else None
+                save_at_end(args, guard, "the model", lambda: trainer_save_model_safe(trainer))
+            merged = None
+            if lora_args.save_merged:
+                merged = save_at_end(args, guard, "the merged model", lambda: save_merged(trainer))
             save_results(trainer, output)
             trainer.save_state()
             record_end(trainer, output)

@@ -38,3 +38,6 @@ class CheckpointArguments:
     on_save_error: Literal["stop", "continue"] = used(
         "stop", "when a checkpoint cannot be written: end the run, or say so and go on"
     )
+    save_patience: int = used(
+        600, "seconds that a run waits at its end when the disk has no room for the model; 0 not at all"
+    )

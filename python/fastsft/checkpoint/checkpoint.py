@@ -73,7 +73,7 @@ def newest_checkpoint(
 
     None when there is no directory called checkpoint-<step>. Rejected ones are logged with
     what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
-    restarts: only what an earlier start of these saved (ranks/torchrun_job.py); None when none of it verifies.
+    restarts: only what an earlier start of these saved (ranks/torchrun_job.py); None where none verifies.
     """
     agreement = Agreement(f"looking for checkpoints in {output_dir}")
     found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before, restarts) or "")

@@ -58,16 +58,23 @@ class CheckpointSaver:
             self._failed(target, error)
 
     def check_room(self) -> None:
-        """Before the first step: the first checkpoint has room in `output_dir`, if there will be one.
+        """Before the first step: the next checkpoint, and what the end writes, have room in `output_dir`.
 
-        Collective. RuntimeError (_C.FileError) where it has none, after what a crash left is removed.
+        Collective. RuntimeError (_C.FileError) where they have none, after what a crash left is removed; with
+        `--on_save_error continue` a line.
         """
-        args = self._trainer.args
-        if args.save_strategy in ("no", "best") or args.on_save_error != "stop":
-            return
-        folder = Path(args.output_dir or ".")
+        trainer, folder = self._trainer, Path(self._trainer.args.output_dir or ".")
+
+        def check() -> None:
+            try:
+                _check_room_of_run(trainer, folder)
+            except _C.FileError as error:
+                if trainer.args.on_save_error == "stop":
+                    raise
+                tell(f"warning: {error}")
+
         agreement = Agreement(f"looking for room in {folder}")
-        agreement.attempt_if(writes_small_files(args), lambda: _check_room(self._trainer, folder))
+        agreement.attempt_if(writes_small_files(trainer.args), check)
         agreement.settle(None)
 
     def poll(self) -> None:
@@ -277,13 +284,45 @@ def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
 
 def _check_room(trainer: SavedRun, folder: Path) -> int:
     """The bytes that a checkpoint in `folder` needs."""
+    _recover(folder)
+    needed = needed_bytes(trainer)
+    check_free_space(folder, needed)
+    return needed
+
+
+def _recover(folder: Path) -> None:
     check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(folder):
         tell(f"removed {folder / name}, left by an interrupted save")
-    needed = needed_bytes(trainer)
-    check_free_space(folder, needed)
-    return needed
+
+
+def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
+    """RuntimeError unless a checkpoint has room, if one will be saved, and then the models of the end.
+
+    Where rotation will remove a checkpoint for the new one, that one's room is the models'. What else is
+    removed meanwhile is not known.
+    """
+    _recover(folder)
+    checkpoint, models = needed_bytes(trainer) if _will_save(trainer) else 0, trainer.bytes_at_end
+    limit, there = trainer.args.save_total_limit or 0, len(_C.list_checkpoints(str(folder)))
+    check_free_space(folder, checkpoint)
+    after = models + (0 if 0 < limit <= there else checkpoint)
+    free = _C.available_bytes(str(folder))
+    if free < after:
+        beside = f" next to a checkpoint of {size_text(checkpoint)}" if after > models else ""
+        raise _C.FileError(
+            f"{folder}: the model at the end of the run needs {size_text(models)}{beside}, {size_text(free)} "
+            "are free; free some space or choose another --output_dir"
+        )
+
+
+def _will_save(trainer: SavedRun) -> bool:
+    """True if a checkpoint follows; with `--save_strategy best` the first evaluation makes one."""
+    state, strategy = trainer.state, trainer.args.save_strategy
+    if strategy == "best":
+        return trainer.args.eval_strategy != "no" and state.best_global_step is None
+    return strategy != "no" and state.global_step < trainer.plan.max_steps
 
 
 def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory:

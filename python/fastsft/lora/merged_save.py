@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FOLDER = "merged"
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _RECORD, _KEY = ".fastsft-merged.json", "manifest"  # of what --save_merged wrote into the folder
 
 
@@ -52,6 +54,14 @@ def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model
     adapted = [each.module for each in model.targets.adapters] if isinstance(model, AdaptedModel) else []
     if ties_embeddings(model.config) and HEAD in adapted:
         raise ValueError(f"--save_merged: {HEAD} has an adapter and is tied to the embedding: leave it out")
+
+
+def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> int:
+    """Of the weights that --save_merged writes; 0 without it."""
+    if not lora.save_merged:
+        return 0
+    dtype = model.weights_dtype() if args.save_dtype == "auto" else args.save_dtype
+    return _WIDTHS[dtype] * sum(math.prod(shape) for _, shape in model.parameter_shapes())
 
 
 class MergingTrainer(Protocol):

@@ -139,7 +139,7 @@ class Trainer(
         use_log_level(args)
         with deadline(args, "init"):
             groups = launcher.join(args.ddp_timeout, str(args.device), args.node_size)
-        self.launched_by = starts_of_job()
+        self.launched_by, self.bytes_at_end = starts_of_job(), 0
         prepare_output_directory(self.model.source_directory, args.output_dir or ".")
         self.uploads = HubUploads(self) if args.push_to_hub else None
         self.tokenizer = self.processing_class = tokenizer if processing_class is None else processing_class

@@ -1,0 +1,116 @@
+"""The final model has room before the first step, or is waited for at the end: no trained weights are lost.
+
+docs/spec/reliability.md, row R8.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from small_disks import fill, small_disk, why_not
+from tiny_models import weights_of
+from warm_ranks import Run, WarmRanks, spread
+
+MEGABYTES = 16
+WAITS = "the model stays in memory and is saved when there is room: waiting for up to "
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    reason = why_not("tmpfs", tmp_path / "probe")
+    if reason:
+        pytest.skip(reason)
+    with small_disk("tmpfs", tmp_path, MEGABYTES) as place:
+        yield place
+
+
+@pytest.fixture
+def two_steps(short: dict[str, Any]) -> dict[str, Any]:
+    return {**short, "max_steps": 2, "save_strategy": "no", "plot_loss": False}
+
+
+def weights(short: dict[str, Any]) -> int:
+    """Bytes of the model's file."""
+    return (Path(short["model_name_or_path"]) / "model.safetensors").stat().st_size
+
+
+def start_full(
+    warm: WarmRanks, flags: dict[str, Any], disk: Path, ranks: int, fault: tuple[str, ...] = (), **more: Any
+) -> Run:
+    """A run that begins without room for its model, as --on_save_error continue lets it."""
+    fill(disk, weights(flags) // 2)
+    every = {**spread(flags, ranks), "on_save_error": "continue", **more}
+    return warm.start(every, disk / "out", ranks, fault)
+
+
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+def test_a_model_without_room_is_refused_at_the_start(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path, strategy: str
+) -> None:
+    size = weights(two_steps)
+    flags = {**two_steps, "save_strategy": strategy, "save_steps": 1}
+    # With its optimizer state a checkpoint is four times the model.
+    fill(disk, size // 2 if strategy == "no" else size * 9 // 2)
+    run = warm.start(flags, disk / "out")
+    assert run.wait(60) == [1]
+    beside = " next to a checkpoint of " if strategy == "steps" else ""
+    assert "the model at the end of the run needs " in run.all_text() and beside in run.all_text()
+    assert "{'loss'" not in run.text()
+
+
+def test_a_merged_model_without_room_is_refused_at_the_start(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path
+) -> None:
+    lora = {**two_steps, "lora": True, "lora_r": 1, "save_merged": True}
+    fill(disk, weights(two_steps) * 2 // 3)
+    run = warm.start(lora, disk / "out")
+    assert run.wait(60) == [1]
+    assert "the model at the end of the run needs " in run.all_text() and "{'loss'" not in run.text()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_full_disk_at_the_end_is_waited_for(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int
+) -> None:
+    run = start_full(warm, two_steps, disk, ranks)
+    run.wait_for(f"{WAITS}10 min (--save_patience)")
+    assert "warning: " in run.text() and "the model at the end of the run needs " in run.text()
+    (disk / "ballast").unlink()
+    run.finish()
+    assert weights_of(disk / "out").keys() == weights_of(Path(two_steps["model_name_or_path"])).keys()
+    assert run.text().count(WAITS) == 1
+
+
+@pytest.mark.parametrize("mode", ["parallel", "stream"])
+def test_a_disk_that_fills_up_during_the_save_is_waited_for(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path, mode: str
+) -> None:
+    run = start_full(warm, two_steps, disk, 2, fault=("others_take_the_room",), save_mode=mode)
+    run.wait_for(WAITS)
+    assert "No space left on device" in run.text()
+    (disk / "ballast").unlink()
+    run.finish()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_signal_ends_the_waiting(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int
+) -> None:
+    run = start_full(warm, two_steps, disk, ranks)
+    run.wait_for(WAITS)
+    run.send(signal.SIGUSR1, 0)
+    run.send(signal.SIGTERM, ranks - 1)
+    assert run.wait(30) == [143] * ranks
+    assert "the model is not saved: no room came" in run.text()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_waiting_ends(warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int) -> None:
+    run = start_full(warm, two_steps, disk, ranks, save_patience=2)
+    assert run.wait(60) == [1, 3][:ranks]
+    assert WAITS in run.text() and "are free; free some space" in run.text(name="err")
