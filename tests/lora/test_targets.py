@@ -108,6 +108,16 @@ def test_what_is_trained_and_its_first_values_are_peft_s(case: str) -> None:
     assert settings.to_config().items() >= {"peft_type": "LORA", "r": lora.r}.items()
 
 
+@pytest.mark.parametrize("targets", [_LINEAR, "all-linear"])
+def test_excluded_targets_are_not_missed(targets: Any) -> None:
+    """peft itself writes the names of all linears in place of all-linear, excluded ones among them."""
+    model, _ = peft_model("untied", {"target_modules": targets, "exclude_modules": ["k_proj"]})
+    settings = LoraSettings.from_config(model.peft_config["default"].to_dict(), "LoraConfig")
+    with collected() as notices:
+        assert "k_proj" not in resolve(settings, config_of(model)).modules
+    assert not notices.told
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -93,7 +93,8 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
             f"model; its linear layers are {', '.join(_endings(modules))}{hint}"
         )
     if isinstance(settings.target_modules, tuple):
-        names = [module.name for module in found]
+        excluded = [module.name for module in modules if _is_excluded(settings, module.name)]
+        names = [*(module.name for module in found), *excluded]
         for target in settings.target_modules:
             if target not in names and not any(_ends_with(name, (target,)) for name in names):
                 warn_once(
