@@ -29,6 +29,9 @@ _CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "biases": ("qwen2", {"target_modules": ["q_proj", "down_proj"], "bias": "all"}),
     "fused projections": ("phi3", {"target_modules": ["qkv_proj", "gate_up_proj"], "use_rslora": True}),
     "biases of the adapted": ("biases", {"target_modules": ["q_proj"], "bias": "lora_only"}),
+    "a part of what is one matrix in the engine": (
+        "untied", {"target_modules": ["q_proj"], "modules_to_save": ["v_proj"]},
+    ),
     "the head, norms whole": (
         "untied", {"target_modules": ["lm_head", "o_proj"], "modules_to_save": ["norm", "embed_tokens"]},
     ),

@@ -13,7 +13,7 @@ from fastsft.lora.initial import initial_values
 from fastsft.lora.names import name_in_file
 from fastsft.lora.saved_adapter import SavedAdapter, adapter_bytes
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import Targets, resolve
+from fastsft.lora.targets import Targets, check_joined, resolve
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.weight_sample import sampled_digest
@@ -158,7 +158,9 @@ class AdaptedModel(CausalLM):
         return sum(_count(shape) for shape in self.targets.shapes().values())
 
     def _find_targets(self) -> Targets:
-        return resolve(self.settings, self.engine_config())
+        targets = resolve(self.settings, self.engine_config())
+        check_joined(targets)
+        return targets
 
     def _engine_adapters(self) -> _C.AdapterOptions | None:
         return engine_adapters(self.targets)

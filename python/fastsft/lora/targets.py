@@ -13,6 +13,8 @@ from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
 
 ALL_LINEAR = "all-linear"
+# Linears of one place whose weights are one matrix in the engine (csrc/model/linears.h).
+_JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
 
 
@@ -78,6 +80,21 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
         if module.name in whole or _trains_bias(settings.bias, name, module, matched)
     }
     return Targets(adapters, trained, settings.lora_dropout)
+
+
+def check_joined(targets: Targets) -> None:
+    """ValueError where of linears that are one matrix in the engine some are trained whole and others not."""
+    whole = {name.removesuffix(".weight") for name in targets.trained}
+    for name in sorted(whole):
+        place, _, own = name.rpartition(".")
+        joined = next((group for group in _JOINED if own in group), ())
+        left = [each for each in joined if f"{place}.{each}" not in whole]
+        if left:
+            there = ", ".join(each for each in joined if each not in left)
+            raise ValueError(
+                f"LoRA: modules_to_save match {place}.{there}, but not {', '.join(left)}, and their weights "
+                f"are one matrix here: name all of them ({' '.join(joined)}) in modules_to_save, or none"
+            )
 
 
 def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
