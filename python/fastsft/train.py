@@ -36,7 +36,7 @@ from fastsft.checkpoint.finished_run import (
     finished_output,
     record_end,
 )
-from fastsft.checkpoint.last_save import save_at_end
+from fastsft.checkpoint.last_save import LastSaves
 from fastsft.checkpoint.restart import go_on_after_restart
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
@@ -203,16 +203,18 @@ def train_with(
         with SignalGuard(SAVING) as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
+            last = LastSaves(args, guard, trainer.best_model.remove_others)
             if trainer.is_deepspeed_enabled:
-                save_at_end(args, guard, "the model", trainer.save_model)
+                last.save("the model", trainer.save_model)
             else:
-                save_at_end(args, guard, "the model", lambda: trainer_save_model_safe(trainer))
+                last.save("the model", lambda: trainer_save_model_safe(trainer))
             merged = None
             if lora_args.save_merged:
-                merged = save_at_end(args, guard, "the merged model", lambda: save_merged(trainer))
+                merged = last.save("the merged model", lambda: save_merged(trainer))
             save_results(trainer, output)
             trainer.save_state()
             record_end(trainer, output)
+            trainer.best_model.remove_others()
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")
         rank0_print(end_page(trainer, merged))

@@ -17,7 +17,7 @@ from tiny_models import weights_of
 from warm_ranks import Run, WarmRanks, spread
 
 MEGABYTES = 16
-WAITS = "the model stays in memory and is saved when there is room: waiting for up to "
+WAITS = "the model is saved when there is room: waiting for up to "
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_full_disk_at_the_end_is_waited_for(
     warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int
 ) -> None:
     run = start_full(warm, two_steps, disk, ranks)
-    run.wait_for(f"{WAITS}10 min (--save_patience)")
+    run.wait_for(f"{WAITS}10 min, with the weights in memory (--save_patience)")
     assert "warning: " in run.text() and "the model at the end of the run needs " in run.text()
     (disk / "ballast").unlink()
     run.finish()

@@ -33,30 +33,46 @@ class Signals(Protocol):
         """The one that any rank has received, or 0; collective."""
 
 
-def save_at_end(args: TrainingArguments, signals: Signals, what: str, save: Callable[[], T]) -> T:
-    """`save()`, again and again while the disk has no room for it, up to --save_patience seconds; collective.
+class LastSaves:
+    """The saves at the end of a run; collective. make_room: frees what can be spared; False: nothing more."""
 
-    The ranks wait together, with a line a minute. what: is saved, for the lines. Raises what `save` raised
-    last. SystemExit with 128 + its number after a signal, which ends the waiting.
-    """
-    end, told = time.monotonic() + args.save_patience, -math.inf
-    while True:
-        try:
-            return save()
-        except Exception as error:
-            if not _is_of_room(error) or on_any_rank(time.monotonic() >= end):
-                raise
-            if time.monotonic() - told >= _TELL_S:
-                told = time.monotonic()
-                minutes = math.ceil((end - told) / 60)
+    def __init__(self, args: TrainingArguments, signals: Signals, make_room: Callable[[], bool]) -> None:
+        self._args, self._signals, self._make_room = args, signals, make_room
+
+    def save(self, what: str, save: Callable[[], T]) -> T:
+        """`save()`, again and again while the disk has no room for it, up to --save_patience seconds.
+
+        The ranks wait together, with a line a minute. what: is saved, for the lines. Raises what `save`
+        raised last. SystemExit with 128 + its number after a signal, which ends the waiting.
+        """
+        folder = Path(self._args.output_dir or ".")
+        end, told = time.monotonic() + self._args.save_patience, -math.inf
+        while True:
+            try:
+                return save()
+            except Exception as error:
+                if not _is_of_room(error):
+                    raise
+                if self._make_room():
+                    continue
+                if on_any_rank(time.monotonic() >= end):
+                    raise
+                if time.monotonic() - told >= _TELL_S:
+                    told = time.monotonic()
+                    _tell_of_waiting(what, error, end - told)
+            number = _wait(folder, min(end, told + _TELL_S), self._signals)
+            if number:
                 tell(
-                    f"{error}\n  {what} stays in memory and is saved when there is room: waiting for up to "
-                    f"{minutes} min (--save_patience)"
+                    f"{what} is not saved: no room came; the same command resumes from the newest checkpoint"
                 )
-        number = _wait(Path(args.output_dir or "."), min(end, told + _TELL_S), signals)
-        if number:
-            tell(f"{what} is not saved: no room came; the same command resumes from the newest checkpoint")
-            raise SystemExit(_SIGNAL_BASE + number)
+                raise SystemExit(_SIGNAL_BASE + number)
+
+
+def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
+    tell(
+        f"{error}\n  {what} is saved when there is room: waiting for up to {math.ceil(seconds / 60)} min, with "
+        "the weights in memory (--save_patience)"
+    )
 
 
 def _is_of_room(error: Exception) -> bool:

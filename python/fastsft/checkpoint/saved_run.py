@@ -45,7 +45,7 @@ class KeptArguments(Protocol):
 class SavedRun(TrainedRun, Protocol):
     """The Trainer itself."""
 
-    bytes_at_end: int  # that the program writes when the run is over, as far as it is known
+    bytes_at_end: int  # of models that the program writes after `train`; 0: it is not known
     launched_by: dict[str, str]  # starts of torchrun's processes (ranks/torchrun_job.py); none without it
     resumed_states: dict[str, Any] | None
     foreign_states: ForeignStates | None

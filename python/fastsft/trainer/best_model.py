@@ -29,6 +29,7 @@ class BestModel:
         self._trainer = trainer
         self._saved_steps: set[int] = set()
         self._named: list[Path] = []  # the best checkpoints so far, in their order
+        self._loaded: Path | None = None  # whose weights the engine has, until `remove_others`
 
     def take(self, metrics: dict[str, float]) -> None:
         """Compare an evaluation; with `--save_strategy best` a checkpoint follows when it is the best so far.
@@ -98,8 +99,18 @@ class BestModel:
             return
         load_trained_weights(self._trainer, path)
         tell(f"loaded the best weights: {path}, {self._standing(path)}")
-        if self._args.save_total_limit == 1:
-            keep_only(path, source_checkpoint(self._trainer.model, self._directory))
+        self._loaded = path
+
+    def remove_others(self) -> bool:
+        """With `--save_total_limit 1`, once the best weights are loaded: the other checkpoints go.
+
+        True the first time where there may be some; collective.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or self._args.save_total_limit != 1:
+            return False
+        keep_only(loaded, source_checkpoint(self._trainer.model, self._directory))
+        return True
 
     def _standing(self, path: Path) -> str:
         """The metric of a checkpoint that holds the best weights, or why it is not the best step."""

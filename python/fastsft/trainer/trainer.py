@@ -266,6 +266,8 @@ class Trainer(
                 with deadline(self.args, "save"):
                     self.saver.wait()
                     self.best_model.load()
+                    if not self.bytes_at_end:  # else when the model is on disk: a restart needs the last one
+                        self.best_model.remove_others()
                     self.model.give_back()
             except BaseException as error:
                 self.saver.abandon(error)

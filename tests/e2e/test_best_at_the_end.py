@@ -1,0 +1,43 @@
+"""--load_best_model_at_end when the run is killed at its end, or its best checkpoint is damaged or elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saved_runs import same
+from tiny_models import weights_of
+from warm_ranks import WarmRanks
+
+
+@pytest.fixture
+def best(short: dict[str, Any]) -> dict[str, Any]:
+    """A run of 6 steps whose best evaluation is the one of step 3."""
+    return {
+        **short, "eval_data_path": "data/first48.json", "eval_strategy": "steps", "eval_steps": 3,
+        "load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True,
+        "plot_loss": False,
+    }  # fmt: skip
+
+
+def checkpoints(output: Path) -> list[str]:
+    return sorted(path.name for path in output.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
+    warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
+) -> None:
+    flags = {**best, "save_total_limit": 1, "per_device_train_batch_size": 4 // ranks}
+    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    run = warm.start(flags, tmp_path / "out", ranks, fault=fault)
+    assert run.wait(60) == [-signal.SIGKILL] * ranks
+    assert checkpoints(tmp_path / "out") == ["checkpoint-3", "checkpoint-6"]
+    text = warm.start(flags, tmp_path / "out", ranks).finish()
+    assert "{'loss'" not in text and f"loaded the best weights: {tmp_path}/out/checkpoint-3" in text
+    assert checkpoints(tmp_path / "out") == ["checkpoint-3"]
+    assert same(weights_of(tmp_path / "out"), weights_of(tmp_path / "out" / "checkpoint-3"))
+    assert "this run is finished" in warm.start(flags, tmp_path / "out", ranks).finish()
