@@ -424,7 +424,8 @@ def test_a_probe_that_fails_is_told(
     slow = "{% if tools %}" + endless + "{% endif %}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fastsft.data.chat.template.SECONDS", 0.5)
-        patch.setattr(ModelTemplate.__init__, "__kwdefaults__", {"seconds": 0.5, "day": None})
+        defaults = {"seconds": 0.5, "day": None, "for_tools": False}
+        patch.setattr(ModelTemplate.__init__, "__kwdefaults__", defaults)
         seen = Labelled(RECORDS[1:2], tmp_path, models["qwen3"], source=slow + own)
     assert len(seen.learned()) == 3
     assert (

@@ -33,7 +33,9 @@ class DataArguments:
     save_chat_template: Literal["trained", "base"] = used(
         "trained", "chat template of the saved model: the one of the labels, or the base model's as it is"
     )
-    chat_template_name: str | None = used(None, "which of the model's named chat templates; default: default")
+    chat_template_name: str | None = used(
+        None, "which of the model's named chat templates; default: by the tools of a record"
+    )
     template_date: str | None = used(
         None,
         "date that a chat template is told, such as 2026-11-26; default: today, resumed: that of the start",

@@ -10,6 +10,7 @@ from fastsft import _C
 from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+TOOL_TEMPLATE = "tool_use"
 _END = "<|endoftext|>"
 # What the classes of transformers 4.57 take for a name that the files leave out.
 _DEFAULTS = {
@@ -100,21 +101,42 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
     ValueError for a name that is not there and for a config that cannot be read.
     """
     folder, wanted = Path(directory), name or "default"
-    in_folder = f"additional_chat_templates/{name}.jinja"
-    next_to_it = file_inside(folder, "chat_template.jinja" if wanted == "default" else in_folder)
+    next_to_it = _template_file(folder, wanted)
     if next_to_it is not None:
         return read_text(next_to_it, what="a chat template")
+    texts = _templates_of_config(folder)
+    if name is not None and wanted not in texts:
+        known = ", ".join(map(str, texts)) or "no chat template"
+        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
+    return texts.get(wanted)
+
+
+def read_tool_template(directory: str | Path) -> str | None:
+    """The Jinja text of the template `tool_use`, which transformers takes for a chat with tools; or None.
+
+    A chat_template.jinja hides those of tokenizer_config.json.
+    """
+    folder = Path(directory)
+    next_to_it = _template_file(folder, TOOL_TEMPLATE)
+    if next_to_it is not None:
+        return read_text(next_to_it, what="a chat template")
+    hides = _template_file(folder, "default") is not None
+    return None if hides else _templates_of_config(folder).get(TOOL_TEMPLATE)
+
+
+def _template_file(folder: Path, name: str) -> Path | None:
+    in_folder = f"additional_chat_templates/{name}.jinja"
+    return file_inside(folder, "chat_template.jinja" if name == "default" else in_folder)
+
+
+def _templates_of_config(folder: Path) -> dict[str, str]:
     found = read_config(folder).get("chat_template")
     if isinstance(found, list):
         items = [item for item in found if isinstance(item, dict)]
         pairs = [(item.get("name"), item.get("template")) for item in items]
     else:
         pairs = [("default", found)]
-    texts = {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
-    if name is not None and wanted not in texts:
-        known = ", ".join(map(str, texts)) or "no chat template"
-        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
-    return texts.get(wanted)
+    return {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
 
 
 def read_object(path: Path) -> dict[str, Any]:

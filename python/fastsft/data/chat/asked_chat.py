@@ -91,6 +91,14 @@ def asked_chat(
     return Chat(chat, given, tuple(more_json))
 
 
+def has_tools(text: str) -> bool:
+    """True for the JSON text of at least one tool; also for a text that is refused."""
+    try:
+        return bool(text and _tools(text))
+    except Refused:
+        return True
+
+
 def tools_probe(nonce: str) -> Chat:
     """A chat with `nonce` as the name of a tool."""
     function = {"name": nonce, "description": "x", "parameters": {"type": "object", "properties": {}}}

@@ -5,14 +5,14 @@ Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import check_template
 from fastsft.data.chat.template_choice import choose_template
+from fastsft.data.chat.tool_template import OwnTemplate, TemplateWithTools
 from fastsft.runtime.terminal_text import one_line
 
 PROBE_LENGTH = 1 << 16
@@ -111,7 +111,7 @@ def make_labeller(
     turns = _turns(chosen.train_turns, model)
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
-    def build(length: int) -> _C.Labeller:
+    def build(length: int, render: Callable[..., Any] | None) -> _C.Labeller:
         options = _C.LabelOptions(
             mask_policy=chosen.mask_policy,
             chat_template=name,
@@ -129,21 +129,22 @@ def make_labeller(
             on_bad_sample=chosen.bad_sample_rule,
             overlong=chosen.overlong,
         )
-        return _C.Labeller(native, options, model.prompts if model and prompts else model)
+        return _C.Labeller(native, options, render)
 
-    if self_test:
+    parts = [model.default, model.tools] if isinstance(model, TemplateWithTools) else [model]
+    for part in parts if self_test else []:
         check_template(
-            build(PROBE_LENGTH),
+            build(PROBE_LENGTH, part),
             native,
             stop,
             train_turns=turns,
-            has_lead=bool(model and model.marks_replies),
-            ending=model.reply_ending if model else stop,
+            has_lead=bool(part and part.marks_replies),
+            ending=part.reply_ending if part else stop,
         )
-    return build(max_length)
+    return build(max_length, model.prompts if model and prompts else model)
 
 
-def _turns(asked: str, model: ModelTemplate | None) -> str:
+def _turns(asked: str, model: OwnTemplate | None) -> str:
     if asked != "all" or model is None:
         return asked
     return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else asked

@@ -55,10 +55,20 @@ class Skeleton(NamedTuple):
 
 
 class Program:
-    """One compiled template. ends: what ends replies, as `Ends`; () while it is not known yet."""
+    """One compiled template.
+
+    ends: what ends replies, as `Ends`; () while it is not known yet. for_tools: it is given tools always, so
+    that probes without any have one.
+    """
 
     def __init__(
-        self, source: str, tokens: dict[str, str], date: str, adds_bos: bool, ends: Sequence[Any]
+        self,
+        source: str,
+        tokens: dict[str, str],
+        date: str,
+        adds_bos: bool,
+        ends: Sequence[Any],
+        for_tools: bool = False,
     ) -> None:
         # Digits, because a template may change the case of what it writes.
         nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
@@ -67,6 +77,7 @@ class Program:
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
         self._tokens = tokens
+        self._probe_tools = tools_probe(nonce).tools if for_tools else None
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self.text, self._ends)
@@ -91,8 +102,8 @@ class Program:
         parts, size = [], 0
         try:
             for part in self._template.generate(
-                messages=chat.messages, add_generation_prompt=prompt, tools=chat.tools, documents=None,
-                **self._tokens,
+                messages=chat.messages, add_generation_prompt=prompt, documents=None,
+                tools=chat.tools or self._probe_tools, **self._tokens,
             ):  # fmt: skip
                 size += len(part)
                 if size > limit:

@@ -42,10 +42,10 @@ class ModelTemplate:
 
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
     native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
-    told, in ISO form; None: today's. `stop_token`: the text that ends replies, found by rendering;
-    `call_stop_token`: what ends calls of tools, "" for the same or none. `reply_ending`: what comes after a
-    reply's text, up to its end. ValueError for a template that does not compile, does what the sandbox
-    forbids, or ends replies with no special token.
+    told, in ISO form; None: today's. for_tools: it is for chats with tools only. `stop_token`: the text that
+    ends replies, found by rendering; `call_stop_token`: what ends calls of tools, "" for the same or none.
+    `reply_ending`: what comes after a reply's text, up to its end. ValueError for a template that does not
+    compile, does what the sandbox forbids, or ends replies with no special token.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class ModelTemplate:
         *,
         seconds: float = SECONDS,
         day: str | None = None,
+        for_tools: bool = False,
     ) -> None:
         adds_bos = bool(getattr(tokenizer, "add_bos_token", False))
         self.source = without_bos(source, adds_bos)
@@ -73,6 +74,8 @@ class ModelTemplate:
             "ends": (),
             "seconds": seconds,
         }
+        if for_tools:
+            self._settings["for_tools"] = True
         self._workers: list[_Worker] = []
         self._killed = 0
         try:

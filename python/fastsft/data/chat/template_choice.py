@@ -12,7 +12,8 @@ from fastsft.data.chat.front_bos import without_bos
 from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import probe_record
-from fastsft.tokenizer.settings import read_chat_template
+from fastsft.data.chat.tool_template import OwnTemplate, own_template
+from fastsft.tokenizer.settings import TOOL_TEMPLATE, read_chat_template, read_tool_template
 
 MODEL = "model"
 
@@ -24,14 +25,15 @@ def choose_template(
     tokenizer: object,
     native: _C.Tokenizer,
     day: str | None = None,
-) -> tuple[str, ModelTemplate | None]:
+) -> tuple[str, OwnTemplate | None]:
     """The template's name, and the Jinja template to render with when it is "model".
 
     policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
     with spans the model's own. By default a model's own template that is published as one of the named ones,
     and renders probes to the same tokens, is rendered natively; "model" renders it with Jinja, messages of
-    role tool included. day: the date that the template is told. ValueError for an unknown name, and when the
-    model has no chat template but one is needed.
+    role tool included. A template of the name tool_use is taken for records with tools, as transformers does,
+    unless `chat_template_name` names one. day: the date that the template is told. ValueError for an unknown
+    name, and when the model has no chat template but one is needed.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         return _C.canonical_template_name(name or "vicuna_v1.1"), None
@@ -41,9 +43,13 @@ def choose_template(
             "--mask_policy spans: the model has no chat template; name one with --template: "
             f"{', '.join(_C.chat_templates())}"
         )
-    model = ModelTemplate(source, tokenizer, native, day=day)
-    known = None if name == MODEL else recognise(source, model, native)
-    return (known, None) if known else (MODEL, model)
+    for_tools = tool_source(tokenizer) if chat_template_name is None else None
+    model = own_template(source, for_tools, tokenizer, native, day)
+    if name != MODEL and isinstance(model, ModelTemplate):
+        known = recognise(source, model, native)
+        if known is not None:
+            return known, None
+    return MODEL, model
 
 
 def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
@@ -57,6 +63,18 @@ def template_source(tokenizer: object, chat_template_name: str | None = None) ->
     if not directory or not Path(directory).is_dir():
         return None
     return read_chat_template(directory, chat_template_name)
+
+
+def tool_source(tokenizer: object) -> str | None:
+    """The Jinja text of the tokenizer's template for chats with tools, next to its default one; or None."""
+    held = getattr(tokenizer, "chat_template", None)
+    if isinstance(held, dict):
+        return held.get(TOOL_TEMPLATE)
+    directory = getattr(tokenizer, "directory", None) or getattr(tokenizer, "name_or_path", None)
+    if not directory or not Path(directory).is_dir():
+        return None
+    is_of_files = held is None or held == read_chat_template(directory)
+    return read_tool_template(directory) if is_of_files else None
 
 
 def digest_of(source: str) -> str:
