@@ -41,3 +41,23 @@ def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
     assert checkpoints(tmp_path / "out") == ["checkpoint-3"]
     assert same(weights_of(tmp_path / "out"), weights_of(tmp_path / "out" / "checkpoint-3"))
     assert "this run is finished" in warm.start(flags, tmp_path / "out", ranks).finish()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_damaged_best_checkpoint_costs_a_line(
+    warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
+) -> None:
+    flags, output = {**best, "per_device_train_batch_size": 4 // ranks}, tmp_path / "out"
+    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
+    weights = output / "checkpoint-3" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    text = warm.start(flags, output, ranks).finish()
+    line = (
+        f"the best weights are not loaded, and those of the last step stay: {output}/checkpoint-3: cannot be "
+    )
+    assert f"{line}loaded: model.safetensors: " in text
+    assert same(weights_of(output), weights_of(output / "checkpoint-6"))
+    assert "this run is finished" in warm.start(flags, output, ranks).finish()

@@ -22,20 +22,24 @@ def checkpoint_exists(directory: str | Path) -> bool:
     return agreement.settle_first(found) == "yes"
 
 
-def load_trained_weights(trainer: SavedRun, directory: str | Path) -> None:
+def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None:
     """Weights and optimizer as saved in `directory`, bit by bit, and nothing else; collective.
 
-    Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. ValueError
-    when the checkpoint does not verify, or belongs to another run.
+    Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. Why the
+    checkpoint cannot be used, when it does not verify or belongs to another run: nothing is loaded then.
     """
     agreement = Agreement(f"loading {directory}")
     only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
-    if agreement.settle_first(only_model) == "only model":
-        trainer.model.load_saved(trainer.engine, str(directory))
-        return
-    saved = check_checkpoint(trainer, directory)
+    try:
+        if agreement.settle_first(only_model) == "only model":
+            trainer.model.load_saved(trainer.engine, str(directory))
+            return None
+        saved = check_checkpoint(trainer, directory, "loaded")
+    except ValueError as error:
+        return str(error)
     _C.load_training_state(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
+    return None
 
 
 def _verify(directory: Path) -> str:

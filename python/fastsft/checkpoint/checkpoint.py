@@ -51,14 +51,15 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     return saved
 
 
-def check_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
+def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resumed") -> dict[str, Any]:
     """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
 
     Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
-    checkpoint's micro-batches. ValueError when the checkpoint does not verify, or belongs to another run.
+    checkpoint's micro-batches. use: what it is for, for messages. ValueError when the checkpoint does not
+    verify, or belongs to another run.
     """
-    agreement = Agreement(f"resuming from {directory}")
-    saved = agreement.attempt(lambda: _check(trainer, directory, verify=agreement.rank == 0))
+    agreement = Agreement(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
+    saved = agreement.attempt(lambda: _check(trainer, directory, use, verify=agreement.rank == 0))
     writers = agreement.settle(is_foreign(saved or {}))
     assert saved is not None
     if len(set(writers)) > 1:
@@ -80,7 +81,7 @@ def newest_checkpoint(
     return agreement.settle_first(found) or None
 
 
-def _check(trainer: SavedRun, directory: str | Path, verify: bool) -> dict[str, Any]:
+def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> dict[str, Any]:
     if not Path(directory).is_dir():
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
         found = f"; next to it are {', '.join(there)}" if there else ""
@@ -92,7 +93,7 @@ def _check(trainer: SavedRun, directory: str | Path, verify: bool) -> dict[str, 
     else:
         problems = _C.verify_directory(str(directory), checksums=False)
     if problems:
-        raise ValueError(f"{directory}: cannot be resumed: {'; '.join(problems)}")
+        raise ValueError(f"{directory}: cannot be {use}: {'; '.join(problems)}")
     saved = _check_states(Path(directory))
     check_same_run(trainer, saved, directory)
     return saved

@@ -83,8 +83,8 @@ class BestModel:
 
         Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
         other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
-        where a better one could not be written (--on_save_error continue), a line says so. ValueError when
-        it does not verify.
+        where a better one could not be written (--on_save_error continue), a line says so. Where it is
+        missing or damaged, too, and the weights of the last step stay.
         """
         best = self._state.best_model_checkpoint
         if not self._args.load_best_model_at_end:
@@ -97,7 +97,9 @@ class BestModel:
         if not checkpoint_exists(path):
             tell(f"the best checkpoint, {path}, is not there: the weights of the last step stay")
             return
-        load_trained_weights(self._trainer, path)
+        if (reason := load_trained_weights(self._trainer, path)) is not None:
+            tell(f"the best weights are not loaded, and those of the last step stay: {reason}")
+            return
         tell(f"loaded the best weights: {path}, {self._standing(path)}")
         self._loaded = path
 
