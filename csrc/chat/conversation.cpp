@@ -1,5 +1,7 @@
 #include "chat/conversation.h"
 
+#include "core/error.h"
+
 namespace fastsft {
 
 const char* describe(ValueKind kind) {
@@ -22,6 +24,14 @@ const char* describe(ValueKind kind) {
       return "an object";
   }
   return "something else";
+}
+
+std::string explain_kind(const Message& message) {
+  const char* way_out = message.kind == ValueKind::kString
+                            ? "; write the texts in turn as content of role user and assistant"
+                            : "";
+  return concat("message is ", describe(message.kind),
+                "; expected an object as {\"role\": ..., \"content\": ...}", way_out);
 }
 
 const RecordNotes& notes_of(const Conversation& record) {

@@ -50,6 +50,9 @@ struct Message {
   bool is_context = false;      // of a prompt: a reply there is not learned
 };
 
+// Why a message that is no object is none.
+std::string explain_kind(const Message& message);
+
 // Why a record could not be read at all. The first two: only records on a line of their own.
 // kOtherFormat: it is of another data format than its file. kBadField: a field that its format
 // needs is missing or cannot be used.

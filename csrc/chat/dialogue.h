@@ -31,6 +31,7 @@ struct Dialogue {
   std::optional<std::string_view> system;  // the record's own system text
   std::string_view tools;                  // JSON, for the model's own template; or empty
   std::vector<DialogueMessage> messages;
+  bool is_text = false;  // no conversation: its one message is the record's text
   std::deque<std::string> owned;
 
   Dialogue() = default;

@@ -182,8 +182,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
 bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const Message& message = work.conversation.messages[index];
   if (message.kind != ValueKind::kObject) {
-    return work.stop(Remark::kBadMessage, index,
-                     concat("message is ", describe(message.kind), "; expected an object"));
+    return work.stop(Remark::kBadMessage, index, explain_kind(message));
   }
   auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
   const bool calls = is_call(message);
@@ -344,6 +343,7 @@ void DialogueBuilder::build_text(Work& work) const {
   }
   if (!work.is_trained(0)) return (void)work.exclude(Remark::kNotTrained, "\"train\" is false");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
+  work.dialogue.is_text = true;
 }
 
 }  // namespace fastsft

@@ -82,6 +82,7 @@ Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
   if (template_ == nullptr) parts_.emplace(tokenizer_);
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  marks_.emplace(tokenizer_, texts);
 }
 
 void Labeller::split(std::vector<Conversation>& conversations) const {
@@ -194,6 +195,16 @@ bool Labeller::holds_special(const Dialogue& dialogue, const Transcript& transcr
 }
 
 void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) const {
+  if (dialogue.is_text) {
+    const std::string_view mark = marks_->find(dialogue.messages.front().text);
+    if (mark.empty()) return;
+    record.findings.push_back(
+        {Remark::kEmbeddedSpecial, Action::kNoted, -1,
+         concat(mark,
+                " in \"text\" is learned as letters, not as the token; write texts with marks ",
+                "as messages, and the chat template writes the tokens")});
+    return;
+  }
   for (const DialogueMessage& message : dialogue.messages) {
     for (const std::string& text : special_texts_) {
       if (message.text.find(text) == std::string_view::npos) continue;

@@ -14,6 +14,7 @@
 #include "chat/example.h"
 #include "chat/fastchat_check.h"
 #include "chat/label_options.h"
+#include "chat/mark_finder.h"
 #include "chat/remark.h"
 #include "chat/special_parts.h"
 #include "chat/transcript.h"
@@ -85,6 +86,7 @@ class Labeller {
   DialogueBuilder builder_;
   FastchatRoles fastchat_roles_;
   std::vector<std::string> special_texts_;  // worth a remark inside data
+  std::optional<MarkFinder> marks_;         // in records that are one text
   std::optional<SpecialParts> parts_;       // of the template "model"
 };
 

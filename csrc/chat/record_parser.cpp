@@ -1,8 +1,6 @@
 #include "chat/record_parser.h"
 
-#include <algorithm>
-
-#include "chat/data_fault.h"
+#include "chat/format_hints.h"
 #include "chat/preference_data.h"
 #include "chat/reply_fields.h"
 #include "chat/role_names.h"
@@ -10,27 +8,6 @@
 
 namespace fastsft {
 namespace {
-
-// What a record without a conversation has instead.
-std::string name_fields(const RecordSketch& record, bool is_first) {
-  constexpr size_t kMost = 8;
-  std::string names;
-  for (size_t i = 0; i < record.fields.size() && i < kMost; ++i) {
-    names += concat(names.empty() ? "" : ", ", printable(record.fields[i].name));
-  }
-  if (record.fields.size() > kMost) names += ", ...";
-  if (record.has("chosen") && record.has("rejected")) {
-    return names + ": preference data, which supervised training cannot use as it is";
-  }
-  const auto list = std::ranges::find_if(record.fields, [](const FieldSketch& field) {
-    return field.lists_objects && !field.messages;
-  });
-  if (is_first && list != record.fields.end()) {
-    names += concat("; if the records are in ", printable(list->name),
-                    ", write that list alone into the file");
-  }
-  return names;
-}
 
 // The value that comes next, as it is written; it is not consumed.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
@@ -125,7 +102,8 @@ bool RecordParser::lacks_reply(const RecordSketch& sketch) const {
 }
 
 void RecordParser::explain_missing(JsonScanner& record_start, Conversation& record) const {
-  const RecordSketch sketch = sketch_record(record_start);
+  JsonScanner start = record_start;
+  const RecordSketch sketch = sketch_record(start);
   const auto other = match_format(sketch, kAutoFormat);
   if (other && *other != choice_ && !lacks_reply(sketch)) {
     record.read_fault = ReadFault::kOtherFormat;
@@ -135,7 +113,8 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
     return;
   }
   if (record.messages_kind != ValueKind::kMissing || sketch.fields.empty()) return;
-  own_notes(record).hint = concat("; its fields are ", name_fields(sketch, record.number == 0));
+  own_notes(record).hint =
+      concat("; its fields are ", describe_fields(sketch, record_start, record.number == 0));
 }
 
 }  // namespace fastsft

@@ -99,7 +99,7 @@ std::optional<Finding> check_record(const Conversation& record) {
 
 std::optional<Finding> check_message(const Message& message, int64_t index) {
   if (message.kind != ValueKind::kObject) {
-    return refuse(Remark::kBadMessage, index, concat("message is ", describe(message.kind)));
+    return refuse(Remark::kBadMessage, index, explain_kind(message));
   }
   if (!message.from.is_text()) {
     return refuse(Remark::kUnknownRole, index, concat("role is ", describe(message.from.kind)));

@@ -1,4 +1,5 @@
 #include "chat/data_format.h"
+#include "chat/format_hints.h"
 #include "chat/plain_fields.h"
 
 namespace fastsft {
@@ -42,7 +43,7 @@ const bool kTextRegistered = DataFormats::instance().add(
      .match = [](const RecordSketch& record) -> std::optional<std::string> {
        const FieldSketch* text = record.find("text");
        const bool is_one = text != nullptr && text->kind == ValueKind::kString;
-       return is_one ? std::optional<std::string>("") : std::nullopt;
+       return is_one && !is_tree_row(record) ? std::optional<std::string>("") : std::nullopt;
      },
      .make_reader = [](const std::string&, UnusedFields& unused) -> std::unique_ptr<FieldReader> {
        return std::make_unique<TextReader>(unused);

@@ -1,0 +1,101 @@
+#include "chat/format_hints.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "chat/data_fault.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+using Names = std::initializer_list<const char*>;
+constexpr Names kAsks = {"question", "query", "instruction", "prompt", "input",
+                         "problem",  "user",  "human",       "q"};
+constexpr Names kReplies = {"response", "answer",    "output", "completion", "target", "solution",
+                            "reply",    "assistant", "gpt",    "bot",        "a"};
+
+std::string quoted(const std::string& name) { return concat("\"", printable(name), "\""); }
+
+// The first of `names` that is a text of the record; null for none.
+const FieldSketch* find_text(const RecordSketch& record, Names names) {
+  for (const char* name : names) {
+    const FieldSketch* field = record.find(name);
+    if (field != nullptr && field->kind == ValueKind::kString) return field;
+  }
+  return nullptr;
+}
+
+std::string list_names(const RecordSketch& record) {
+  constexpr size_t kMost = 8;
+  std::string names;
+  for (size_t i = 0; i < record.fields.size() && i < kMost; ++i) {
+    names += concat(names.empty() ? "" : ", ", printable(record.fields[i].name));
+  }
+  return record.fields.size() > kMost ? names + ", ..." : names;
+}
+
+// The first item of the record's list `name`.
+RecordSketch sketch_item(JsonScanner scanner, const std::string& name) {
+  RecordSketch item;
+  std::string key;
+  scanner.enter_object();
+  while (scanner.next_key(key)) {
+    if (key != name || scanner.peek() != ValueKind::kArray) {
+      scanner.skip();
+      continue;
+    }
+    scanner.enter_array();
+    if (scanner.next_item()) item = sketch_record(scanner);
+    while (scanner.next_item()) scanner.skip();
+  }
+  return item;
+}
+
+// The record has a list of objects that are no messages.
+std::string explain_list(const std::string& name, const RecordSketch& item, bool is_first) {
+  if (find_text(item, kAsks) != nullptr && find_text(item, kReplies) != nullptr &&
+      !match_format(item, kAutoFormat)) {
+    return concat("; ", quoted(name), " is a list of objects with ", list_names(item),
+                  ": write each as two messages, {\"role\": \"user\", \"content\": ...} and ",
+                  "{\"role\": \"assistant\", \"content\": ...}, and the list as \"messages\"");
+  }
+  if (!is_first) return {};
+  return concat("; if the records are in ", printable(name),
+                ", write that list alone into the file");
+}
+
+}  // namespace
+
+bool is_tree_row(const RecordSketch& record) {
+  const auto names = [&](const char* name) {
+    return std::ranges::any_of(record.fields,
+                               [&](const FieldSketch& field) { return field.name == name; });
+  };
+  return names("text") && names("role") && (names("parent_id") || names("message_tree_id"));
+}
+
+std::string describe_fields(const RecordSketch& record, JsonScanner record_start, bool is_first) {
+  std::string fields = list_names(record);
+  if (record.has("chosen") && record.has("rejected")) {
+    return fields + ": preference data, which supervised training cannot use as it is";
+  }
+  if (is_tree_row(record)) {
+    return fields + ": one message of a tree; make conversations of the trees, each path from a " +
+           "root to a leaf a record with \"messages\"";
+  }
+  const FieldSketch* ask = find_text(record, kAsks);
+  const FieldSketch* reply = find_text(record, kReplies);
+  if (ask != nullptr && reply != nullptr) {
+    return concat(fields, "; if ", quoted(ask->name), " is asked and ", quoted(reply->name),
+                  " is the reply, name them \"prompt\" and \"completion\"",
+                  record.has("system_prompt") ? ", and \"system_prompt\" \"system\"" : "");
+  }
+  const auto list = std::ranges::find_if(record.fields, [](const FieldSketch& field) {
+    return field.lists_objects && !field.messages;
+  });
+  if (list == record.fields.end()) return fields;
+  return fields + explain_list(list->name, sketch_item(record_start, list->name), is_first);
+}
+
+}  // namespace fastsft
