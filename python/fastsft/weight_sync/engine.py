@@ -14,6 +14,7 @@ import torch
 from fastsft import _C
 from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
+from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
@@ -93,7 +94,7 @@ class FastsftEngine:
         engine: _C.Engine | None = self.trainer.model.engine
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
-        if engine.adapters:
+        if engine.adapters or isinstance(self.trainer.model, AdaptedModel):
             raise adapters_refused("FastsftEngine")
         return engine
 
