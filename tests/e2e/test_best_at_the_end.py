@@ -61,3 +61,34 @@ def test_a_damaged_best_checkpoint_costs_a_line(
     assert f"{line}loaded: model.safetensors: " in text
     assert same(weights_of(output), weights_of(output / "checkpoint-6"))
     assert "this run is finished" in warm.start(flags, output, ranks).finish()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_best_checkpoint_of_the_run_that_is_gone_on_from(
+    warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
+) -> None:
+    """Where it was when it was written, and next to the checkpoint that the run goes on from."""
+    flags = {**best, "per_device_train_batch_size": 4 // ranks, "save_total_limit": 1}
+    warm.start({**flags, "save_total_limit": 2}, tmp_path / "first", ranks).finish()
+    more = {**flags, "max_steps": 9}
+    named = {"resume_from_checkpoint": tmp_path / "first" / "checkpoint-6"}
+    text = warm.start({**more, **named}, tmp_path / "second", ranks).finish()
+    assert f"loaded the best weights: {tmp_path}/first/checkpoint-3" in text
+    assert checkpoints(tmp_path / "second") == ["checkpoint-9"]
+    (tmp_path / "first").rename(tmp_path / "moved")
+    named = {"resume_from_checkpoint": tmp_path / "moved" / "checkpoint-6"}
+    text = warm.start({**more, **named}, tmp_path / "third", ranks).finish()
+    assert f"loaded the best weights: {tmp_path}/moved/checkpoint-3" in text
+    assert same(weights_of(tmp_path / "third"), weights_of(tmp_path / "moved" / "checkpoint-3"))
+    assert checkpoints(tmp_path / "moved") == ["checkpoint-3", "checkpoint-6"]
+
+
+def test_the_best_checkpoint_among_those_put_aside(
+    warm: WarmRanks, best: dict[str, Any], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    warm.start(best, output).finish()
+    warm.start({**best, "max_steps": 3, "no_resume": True}, output).finish()
+    aside = next(output.glob("previous-*-checkpoint-6"))
+    text = warm.start({**best, "max_steps": 9, "resume_from_checkpoint": aside}, output).finish()
+    assert f"loaded the best weights: {str(aside)[:-1]}3, eval_loss " in text

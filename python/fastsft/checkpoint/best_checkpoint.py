@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
+from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import holds_only_model
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
@@ -17,9 +18,16 @@ if TYPE_CHECKING:
 
 def checkpoint_exists(directory: str | Path) -> bool:
     """True if rank 0 sees `directory`; the same on every rank, collective."""
-    agreement = Agreement(f"looking for {directory}")
-    found = agreement.attempt_on_first(lambda: "yes" if Path(directory).is_dir() else "no")
-    return agreement.settle_first(found) == "yes"
+    return first_existing(directory) is not None
+
+
+def first_existing(*directories: str | Path) -> str | None:
+    """The first of `directories` that rank 0 sees; the same on every rank, collective."""
+    agreement = Agreement(f"looking for {directories[0]}")
+    found = agreement.attempt_on_first(
+        lambda: next((str(each) for each in directories if Path(each).is_dir()), "")
+    )
+    return agreement.settle_first(found) or None
 
 
 def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None:
@@ -37,6 +45,10 @@ def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None
         saved = check_checkpoint(trainer, directory, "loaded")
     except ValueError as error:
         return str(error)
+    if is_foreign(saved):
+        load_foreign(trainer, directory, saved)
+        trainer.foreign_states = None
+        return None
     _C.load_training_state(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
     return None

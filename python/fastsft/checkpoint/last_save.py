@@ -70,8 +70,8 @@ class LastSaves:
 
 def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
     tell(
-        f"{error}\n  {what} is saved when there is room: waiting for up to {math.ceil(seconds / 60)} min, with "
-        "the weights in memory (--save_patience)"
+        f"{error}\n  {what} is saved when there is room: waiting for up to {math.ceil(seconds / 60)} min, "
+        "with the weights in memory (--save_patience)"
     )
 
 

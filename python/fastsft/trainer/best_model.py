@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
+from fastsft.checkpoint.best_checkpoint import first_existing, keep_only, load_trained_weights
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.runtime.messages import tell
 from fastsft.trainer.schedule import metric_key
@@ -93,10 +93,11 @@ class BestModel:
             if self._state.best_global_step is not None:
                 tell("there is no checkpoint of the best step: the weights of the last step stay")
             return
-        path = self._directory / Path(best).name
-        if not checkpoint_exists(path):
-            tell(f"the best checkpoint, {path}, is not there: the weights of the last step stay")
+        found = first_existing(best, self._directory / Path(best).name)
+        if found is None:
+            tell(f"the best checkpoint, {best}, is not there: the weights of the last step stay")
             return
+        path = Path(found)
         if (reason := load_trained_weights(self._trainer, path)) is not None:
             tell(f"the best weights are not loaded, and those of the last step stay: {reason}")
             return
@@ -109,15 +110,31 @@ class BestModel:
         True the first time where there may be some; collective.
         """
         loaded, self._loaded = self._loaded, None
-        if loaded is None or self._args.save_total_limit != 1:
+        if loaded is None or self._args.save_total_limit != 1 or not self._is_own(loaded):
             return False
         keep_only(loaded, source_checkpoint(self._trainer.model, self._directory))
         return True
 
+    def resumed(self, checkpoint: str) -> None:
+        """The state of `checkpoint` is the run's: where the best one that it names is now; collective.
+
+        Next to it, as when both were copied or renamed (previous-<UTC time>-), or else where it was.
+        """
+        best = self._state.best_model_checkpoint
+        if best is not None:
+            prefix = Path(checkpoint).name.rpartition("checkpoint-")[0]
+            beside = Path(checkpoint).parent / (prefix + Path(best).name)
+            self._state.best_model_checkpoint = first_existing(beside, best) or best
+
+    def _is_own(self, checkpoint: Path) -> bool:
+        """True if it is the run's: not of another one that it goes on from, and not one put aside."""
+        inside = checkpoint.parent.resolve() == self._directory.resolve()
+        return inside and checkpoint.name.startswith("checkpoint-")
+
     def _standing(self, path: Path) -> str:
         """The metric of a checkpoint that holds the best weights, or why it is not the best step."""
         state = self._state
-        if path.name != f"checkpoint-{state.best_global_step}":
+        if path.name.rpartition("-")[-1] != str(state.best_global_step):
             return f"the best that could be saved: step {state.best_global_step} was better"
         key = metric_key(self._args.metric_for_best_model or "loss")
         return f"{key} {state.best_metric:g}"

@@ -89,6 +89,7 @@ def _load(trainer: Running, checkpoint: str) -> dict[str, Any] | None:
     fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
     for name in _OF_THIS_RUN:
         setattr(trainer.state, name, getattr(fresh, name))
+    trainer.best_model.resumed(checkpoint)
     trainer.due = Due.of_checkpoint(saved)
     trainer.losses = LossMeter.of_checkpoint(saved, trainer.state.global_step)
     trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]

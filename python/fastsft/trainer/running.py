@@ -27,6 +27,9 @@ class Judge(Protocol):
     def take(self, metrics: dict[str, float]) -> None:
         """Compare an evaluation."""
 
+    def resumed(self, checkpoint: str) -> None:
+        """The state is that of `checkpoint`; collective."""
+
 
 class Running(SavedRun, Protocol):
     """A Trainer that trains: what its loop reads, sets and calls."""
