@@ -21,6 +21,7 @@ from rows_run import (
     LENGTH,
     Item,
     changed,
+    losses_of,
     make_model,
     on_rank,
     options,
@@ -342,6 +343,37 @@ def test_which_count_holds_is_said(tmp_path: Path, norm: str) -> None:
     with collected() as notices:
         ours(plain_items(), tmp_path, loss_norm=norm)
     assert not [line for line in notices.told if "label 0" in line]
+
+
+def test_messages_name_what_a_script_can_give(tmp_path: Path) -> None:
+    """transformers' arguments have no --loss_norm."""
+    args = transformers.TrainingArguments(**options(tmp_path))
+    trainer = fastsft.Trainer(make_model(), args, train_dataset=changed(all_learned))
+    with collected() as notices:
+        trainer.train()
+    (line,) = [line for line in notices.told if "learned label 0" in line]
+    assert "fastsft.TrainingArguments(loss_norm='global_labels') for the other rule" in line
+
+
+SWITCHING = {
+    "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "max_position_embeddings": LENGTH,
+    "rotary_pct": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPTNeoX"])
+def test_frequencies_that_change_beyond_a_length(tmp_path: Path, kind: str) -> None:
+    """transformers' arguments say no longest row: rows up to the length train, a longer one is named."""
+    items, args = plain_items(), options(tmp_path)
+    expected = theirs(items, tmp_path, make_model(kind, **SWITCHING))
+    given = transformers.TrainingArguments(**args)
+    trainer = fastsft.Trainer(make_model(kind, **SWITCHING), given, train_dataset=items)
+    assert losses_of(trainer, items) == pytest.approx(expected, rel=1e-5)
+    items[3] = {name: torch.cat([value, value]) for name, value in items[3].items()}
+    with pytest.raises(ValueError, match=f"row 3 has {2 * LENGTH} tokens: beyond {LENGTH} this model's"):
+        fastsft.Trainer(make_model(kind, **SWITCHING), given, train_dataset=items).train()
+    with pytest.raises(ValueError, match=f"use --model_max_length {LENGTH}, or train with"):
+        ours(items, tmp_path, make_model(kind, **SWITCHING))
 
 
 def test_predictions(tmp_path: Path) -> None:

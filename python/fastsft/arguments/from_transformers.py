@@ -69,6 +69,16 @@ def take_changes_of_source(args: TrainingArguments) -> None:
         args.settle()
 
 
+def says(args: TrainingArguments, name: str) -> bool:
+    """True if whoever made `args` could give the field `name`: not by transformers' class without it."""
+    return args._source is None or hasattr(args._source, name)
+
+
+def way_to_set(args: TrainingArguments, name: str, value: object) -> str:
+    """How to give the field `name` in place of what `args` have, for messages."""
+    return f"--{name} {value}" if says(args, name) else f"fastsft.TrainingArguments({name}={value!r})"
+
+
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """Those that a script sets as numbers, texts and lists."""
     kinds = (bool, int, float, str, list, tuple, dict, type(None))

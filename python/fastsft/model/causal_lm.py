@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.from_transformers import says
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.attention_kernel import Choice, settle_attention_kernel, use_attention_kernel
@@ -331,10 +332,16 @@ class CausalLM(ObjectHooks, AdapterHooks):
             "node_reduce_group": groups.node_reduce,
             "across_group": groups.across,
             "num_threads": threads_per_rank(),
-            "max_positions": args.model_max_length,
+            "max_positions": self._most_tokens(args),
         }
         config = {**self.engine_config(), "use_cache": None}
         return {"engine": engine, "config": config, "attention_kernel": args.attention_kernel}
+
+    def _most_tokens(self, args: TrainingArguments) -> int:
+        """Tokens of the longest row, as far as `args` say it; else rows beyond the switch are found later."""
+        if says(args, "model_max_length"):
+            return args.model_max_length
+        return min(args.model_max_length, self.switch_length() or args.model_max_length)
 
     def _take_weights(self) -> dict[str, torch.Tensor] | None:
         """Copies of the weights of the engine, which is given up; None without one."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.from_transformers import way_to_set
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RowNotices:
     """
 
     def __init__(self, args: TrainingArguments) -> None:
-        self._norm = args.loss_norm
+        self._args = args
         self._counts_labels = args.loss_norm != "micro_batch"
         self._looks_for_packed = True
         self.find_packed = False
@@ -59,7 +60,7 @@ class RowNotices:
             first = int(np.count_nonzero(native.label_counts() > native.target_counts()))
             if first:
                 self._counts_labels = False
-                tell(_first_labels(first, self._norm))
+                tell(_first_labels(first, self._args))
         if self._looks_for_packed and not self.find_packed:
             packed = int(native.num_packed())
             if packed:
@@ -71,15 +72,14 @@ class RowNotices:
                 )
 
 
-def _first_labels(count: int, norm: str) -> str:
-    """norm: what --loss_norm is."""
+def _first_labels(count: int, args: TrainingArguments) -> str:
     counted = "counted among the tokens that the loss is divided by"
     rules = {
         "global_tokens": f"is not {counted}, as in transformers 5.x",
         "global_labels": f"is {counted}, as in transformers 4.46 to early 5.x",
     }
-    (other,) = rules.keys() - {norm}
+    (other,) = rules.keys() - {args.loss_norm}
     return (
-        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[norm]}; "
-        f"--loss_norm {other} for the other rule"
+        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[args.loss_norm]}; "
+        f"{way_to_set(args, 'loss_norm', other)} for the other rule"
     )

@@ -60,5 +60,5 @@ def check_length(model: PreTrainedModel, longest: int, where: str) -> None:
     if most is not None and longest > most:
         raise ValueError(
             f"{where} has {longest} tokens, but the model has {most} positions, in a table that is "
-            f"not stretched; use --model_max_length {most}"
+            f"not stretched; cut it to {most} tokens (conversations: --model_max_length {most})"
         )

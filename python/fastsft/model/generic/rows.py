@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastsft.model.generic.padding import check_length
-from fastsft.model.generic.switching_rope import check_switch
+from fastsft.model.generic.switching_rope import switch_length
+from fastsft.model.rotary_switch import check_row_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,7 +45,7 @@ def check_rows_for(
         row = int(np.argmax(lengths))
         longest = int(lengths[row])
         check_length(model, longest, f"row {_number(row, numbers)}")
-        check_switch(model, longest)
+        check_row_lengths(switch_length(model), native, numbers, training=training)
 
 
 def _number(row: int, numbers: list[int] | None) -> int:
