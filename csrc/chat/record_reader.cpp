@@ -92,10 +92,26 @@ void RecordReader::open() {
   require(at < text_.size(), where_,
           ": expected an array of records or one record per line, got nothing: the file is empty");
   is_array_ = text_[at] == '[';
-  if (!is_array_ && text_[at] != '{') refuse_start(at);
+  if (!is_array_ && !begins_lines(at)) refuse_start(at);
   const size_t skipped = is_array_ ? at + 1 : text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   pass(std::string_view(text_).substr(0, skipped));
   text_.erase(0, skipped);
+}
+
+bool RecordReader::begins_lines(size_t at) const {
+  const auto text = std::string_view(text_);
+  while (at < text.size() && text[at] != '{') {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    try {
+      JsonScanner scanner(text.substr(at, end - at));
+      scanner.skip();
+      scanner.expect_end();
+    } catch (const JsonFault&) {
+      return false;
+    }
+    at = std::min(text.find_first_not_of(kJsonSpace, end), text.size());
+  }
+  return at < text.size();
 }
 
 void RecordReader::refuse_start(size_t at) const {

@@ -47,6 +47,8 @@ class RecordReader {
  private:
   void open();
   void refuse_other_formats() const;
+  // Lines of other JSON values begin at `at`, and a record comes after them.
+  bool begins_lines(size_t at) const;
   // What is at `at` begins neither an array nor a record.
   [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();

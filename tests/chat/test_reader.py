@@ -100,6 +100,20 @@ def test_a_line_that_cannot_be_read_is_one_fault(line: bytes, reason: str, tmp_p
     assert reason in str(fault) and "[line 2, byte " in str(fault)
 
 
+@pytest.mark.parametrize("first", [b"null", b"7\r\n\n null", b'\xef\xbb\xbf"text"', b" null "])
+def test_first_lines_that_are_no_records_are_faults_as_later_ones(first: bytes, tmp_path: Path) -> None:
+    labelled = label(tmp_path, first + b"\n" + SOUND.encode())
+    assert len(labelled.dataset) == 1
+    assert {fault.remark for fault in labelled.faults} == {"not_an_object"}
+    assert labelled.faults[0].record == 0
+
+
+@pytest.mark.parametrize("data", [b"null", b"null\n7\n", b"null 7\n{}", b"null\n[1]\n", b"nul\n{}"])
+def test_files_without_a_record_are_refused(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        label(tmp_path, data)
+
+
 def test_a_line_that_breaks_off_shows_its_own_end(tmp_path: Path) -> None:
     broken = '{"id": "a", "conversations": [{"from": "human", "value": "\u00e9\u00e9\u00e9\u00e9'
     for end in ("\n", "\r\n", ""):
