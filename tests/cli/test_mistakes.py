@@ -31,7 +31,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "inspect of mistyped data": ("inspect --model model --data dta.json", 2, "dta.json is not a file"),
     "inspect of a directory": ("inspect --model model --data model", 2, "name its files: model/*.jsonl"),
     "inspect of a record": ("inspect --model model --data data.json --record 999", 2, "id or number 999"),
-    "inspect of latin-1": ("inspect --model model --data latin.json", 1, "iconv -f ISO-8859-1 -t UTF-8"),
+    "inspect of latin-1": ("inspect --model model --data latin.json", 1, "iconv -f WINDOWS-1252 -t UTF-8"),
     "inspect of no token": ("inspect --model model --data data.json --model_max_length 0", 2, "at least 1"),
     "data without report": ("data", 2, "required: report"),
     "data of no file": ("data report nope.json", 2, "nope.json is not a file"),

@@ -52,6 +52,24 @@ def test_a_dictionary_of_data_sets_needs_a_split(tmp_path: Path, expected: list[
     assert converted(both / "train") == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"], "data/train*.parquet"),
+        (["default/validation/0.jsonl.gz", "README.md"], "default/validation/*.jsonl.gz"),
+        (["en/train/0001.parquet", "en/test/0001.parquet"], "en/train/*.parquet"),
+        (["docs/dataset_info.json", "docs/a.png"], "*.jsonl"),
+    ],
+)
+def test_a_clone_of_the_hub_names_the_files_below(names: list[str], pattern: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    with pytest.raises(ValueError, match="is a directory; name its files: ") as caught:
+        data_files(str(tmp_path))
+    assert str(caught.value).endswith(f": {tmp_path}/{pattern}")
+
+
 @pytest.mark.parametrize("kind", ["parquet", "arrow file", "jsonl"])
 def test_a_folder_of_files_of_one_kind(kind: str, tmp_path: Path, expected: list[Any]) -> None:
     folder = tmp_path / "folder"

@@ -51,7 +51,7 @@ def reading_hint(message: str) -> str:
     Of bytes that are not UTF-8, and of a file that is no JSON from its first byte on.
     """
     if "invalid UTF-8" in message:
-        return "; iconv -f ISO-8859-1 -t UTF-8 makes UTF-8 of Latin-1"
+        return "; iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
     if ": not JSON at byte 0: expected a value" not in message:
         return ""
     return "; JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable
@@ -65,7 +66,8 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
     found = {name: kind for name in names if name not in NOT_DATA and (kind := kind_of_data(name))}
     if not found:
-        raise ValueError(f"{path} is a directory; name its files: {folder}/*.jsonl")
+        named = _pattern_below(folder) or f"{folder}/*.jsonl"
+        raise ValueError(f"{path} is a directory; name its files: {named}")
     kinds = sorted(set(found.values()))
     if len(kinds) > 1:
         raise ValueError(
@@ -81,6 +83,18 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         )
     tell_rest(path, [name for name in names if name not in found and name[0] not in "._"])
     return [os.path.join(folder, name) for name in found]
+
+
+def _pattern_below(folder: str) -> str | None:
+    """The data of a folder inside `folder`, as a clone of the hub has it: those of the split train, or the first."""
+    levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
+    files = [file for level in levels for file in sorted(level) if kind_of_data(file)]
+    files = [file for file in files if os.path.basename(file) not in NOT_DATA]
+    if not files:
+        return None
+    first = next((file for file in files if "train" in file.removeprefix(folder)), files[0])
+    split = _SPLIT.search(os.path.basename(first))
+    return os.path.join(os.path.dirname(first), f"{split[1] if split else ''}*{kind_of_data(first)}")
 
 
 def tell_rest(path: str, names: Iterable[str]) -> None:
