@@ -6,19 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from peft import LoraConfig
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
 
 import fastsft
+from fastsft.runtime.place import launch
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     FastsftEngine,
     Synchronizer,
     fsdp_save_state_dict,
+    fsdp_sync_weight_nccl,
     fsdp_upload_state_dict,
+    read_state_dict,
     sync_plan,
 )
+from ranks import run_ranks
 from trainer_pairs import FLAGS, VOCABULARY, WIDTH, Plain
+from trainer_pairs import model as small_llama
+from weight_sync_parts.receivers import sync
 
 REFUSED = "FastsftEngine: weights of a model with adapters are not sent"
 
@@ -51,3 +58,80 @@ def test_adapters_of_the_generic_engine_are_refused(tmp_path: Path) -> None:
         fsdp_upload_state_dict(engine, Synchronizer(), 1, None)
     with pytest.raises(ValueError, match=REFUSED):
         engine.get_per_tensor_param()
+
+
+def given(folder: Path, kind: str, *callbacks: Any) -> tuple[fastsft.Trainer, Any]:
+    """A Trainer over an object of transformers, and that object."""
+    config = GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=64)
+    module = small_llama() if kind == "native" else GPT2LMHeadModel(config)
+    args = arguments(folder, max_steps=2)
+    trainer = fastsft.Trainer(module, args, train_dataset=Plain(), callbacks=list(callbacks))
+    assert trainer.model.engine_kind == kind
+    return trainer, module
+
+
+def change(module: Any) -> tuple[str, torch.Tensor]:
+    """Adds to a parameter, which a script may do at any time: its name and its values."""
+    name, parameter = next((name, each) for name, each in module.named_parameters() if each.dim() == 1)
+    with torch.no_grad():
+        parameter.add_(1.0)
+    return name, parameter.detach().clone()
+
+
+@pytest.mark.parametrize("kind", ["native", "generic"])
+def test_what_a_script_changes_in_a_given_model_is_sent_and_saved(kind: str, tmp_path: Path) -> None:
+    trainer, module = given(tmp_path / "out", kind)
+    trainer.train()
+    engine, coordinator, synchronizer = FastsftEngine(trainer), CheckpointCoordinator(), Synchronizer()
+    name, value = change(module)
+    fsdp_save_state_dict(engine, str(tmp_path / "save"), 1, coordinator, None, format="hf")
+    coordinator.wait_all()
+    assert torch.equal(read_state_dict(tmp_path / "save")[name], value)
+    name, value = change(module)
+    fsdp_upload_state_dict(engine, synchronizer, 1, None)
+    assert torch.equal((synchronizer.get_model_state_dict()[0] or {})[name], value)
+    name, value = change(module)
+    assert torch.equal(dict(engine.get_per_tensor_param()[0])[name], value)
+    name, value = change(module)
+    plan = sync_plan(engine)
+    _, ends = sync(
+        lambda group: fsdp_sync_weight_nccl(engine, group, mode="native"),
+        plan,
+        mode="native",
+        deadline_s=60.0,
+    )
+    assert all(torch.equal(dict(end.tensors)[name], value) for _, _, end in ends)
+
+
+class Changing(TrainerCallback):
+    """Changes weights after each step; `sent`: whether an upload had what was written."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None
+        self.sent: list[bool] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        name, value = change(model)
+        named, _ = FastsftEngine(self.trainer).get_per_tensor_param()
+        self.sent.append(torch.equal(dict(named)[name], value))
+
+
+def test_what_a_callback_changes_is_sent(tmp_path: Path) -> None:
+    callback = Changing()
+    callback.trainer, _ = given(tmp_path, "native", callback)
+    callback.trainer.train()
+    assert callback.sent == [True, True]
+
+
+def change_on_one_rank(_: Any, folder: str) -> str:
+    trainer, module = given(Path(folder), "native")
+    if launch().rank == 1:
+        change(module)
+    with pytest.raises(ValueError) as caught:
+        fsdp_upload_state_dict(FastsftEngine(trainer), Synchronizer(), 1, None, deadline_s=60.0)
+    return str(caught.value)
+
+
+def test_a_change_on_one_rank_alone_is_refused_on_all(tmp_path: Path) -> None:
+    told = run_ranks(2, change_on_one_rank, str(tmp_path), launched=True)
+    assert all("norm.weight" in each for each in told), told

@@ -103,6 +103,7 @@ def fsdp_sync_weight_nccl(
         bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
         version = _agreed_version(opening, state, version, {"mode": mode, "bucket_bytes": bucket_bytes})
         source = broadcast_source(engine, state)
+        source.take_changes()
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
         share = RowShard(plan, source.rank, source.world_size) if wire.every_rank else None

@@ -15,6 +15,7 @@ from fastsft import _C
 from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.ranks.agreement import Agreement
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
@@ -103,9 +104,26 @@ class FastsftEngine:
         """Dtype of the weights that forward reads."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
+    def take_changed_weights(self) -> bool:
+        """What a script has changed in a model that was given as an object counts, as for `save_model`.
+
+        True for any; collective. ValueError, on every rank, for what cannot be taken over (LoadedModel).
+        """
+        model = self.trainer.model
+        if getattr(model, "module", None) is None:  # of a directory: nobody but the engine has weights
+            return False
+        agreement = Agreement("taking over changed weights")
+        taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
+        return any(agreement.settle(taken))
+
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
-        """(name, whole tensor) one unit at a time, on every rank; every rank must exhaust the iterator."""
-        return (named for unit in EngineSource(self).whole() for named in unit), None
+        """(name, whole tensor) one unit at a time, on every rank, with what a script has changed.
+
+        The call is collective, and every rank must exhaust the iterator.
+        """
+        source = EngineSource(self)
+        source.take_changes()
+        return (named for unit in source.whole() for named in unit), None
 
     def save_checkpoint(
         self,

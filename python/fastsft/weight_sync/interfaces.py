@@ -36,6 +36,9 @@ class NativeEngine(Engine, Protocol):
     def compute_dtype(self) -> torch.dtype:
         """Dtype of the weights that forward reads."""
 
+    def take_changed_weights(self) -> bool:
+        """Let weights count that a script has changed in the model; True for any; collective."""
+
 
 class YieldingEngine(Engine, Protocol):
     """An engine that says itself what is sent."""

@@ -197,6 +197,7 @@ def fsdp_save_state_dict(
                     source.refresh()
                     if source.gathers():  # a rank that stayed away would leave the others in it
                         opening.agree({"step": step, "format": format})
+                    source.take_changes()
                     snapshot, error = slot.staging.take(source, dtype, step)
                 files = _small_files(engine, source)
                 job = SaveJob(directory, snapshot, writer, exchange, error, files, _fsdp_version(engine))

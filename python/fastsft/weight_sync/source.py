@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -88,6 +89,13 @@ class BroadcastSource(ABC):
         if self._resolution is not None and self.describe() != self._described:
             self._resolution = None
             self._plans.clear()
+
+    def take_changes(self) -> bool:
+        """Let weights count that a script has changed outside the engine; True for any; collective.
+
+        Before a transfer, once ranks have met. ValueError, on every rank, for what cannot be taken over.
+        """
+        return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -245,6 +253,9 @@ class EngineSource(WeightSource):
         self.rank, self.world_size = self._native.rank, self._native.world_size
         self.config = json.loads(self._native.config_json)
         self._dtype = torch.float32 if self._master else engine.compute_dtype
+
+    def take_changes(self) -> bool:
+        return cast(NativeEngine, self.engine).take_changed_weights()
 
     def describe(self) -> list[Described]:
 

@@ -65,6 +65,7 @@ def fsdp_upload_state_dict(
         check_grows(what, global_step, state.uploaded)
         opening.agree({"step": global_step})
         source = state_source(engine, state)
+        source.take_changes()
         source.refresh()
         plan = source.plan(parameter_dtype(save_dtype))
         opening.agree_on_plan(plan)
