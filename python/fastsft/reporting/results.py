@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.callbacks.state import TrainOutput
+from fastsft.runtime.regular_files import read_json_object
 
 if TYPE_CHECKING:
     from fastsft.reporting.reported_run import ReportedRun
+
+_OF_RUN = ("epoch", "train_loss")  # the same for whoever ends it: they say whose file it is
 
 
 def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
     """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
 
-    A resumed run that had nothing left to do keeps the files of the run that did it.
+    A resumed run that had nothing left to do keeps the training file of the run that did it. Where there is
+    none, or one of another run or of fewer steps, it writes its own, whose speeds are those of no step.
     """
-    if trainer.state.global_step == trainer.progress.pace.first_step:
-        return
-    trainer.save_metrics("train", output.metrics)
+    trained = trainer.state.global_step != trainer.progress.pace.first_step
+    if trained or not _is_there(Path(trainer.args.output_dir or "."), output.metrics):
+        trainer.save_metrics("train", output.metrics)
     evaluations = [entry for entry in trainer.state.log_history if "eval_runtime" in entry]
     if evaluations:
         last = evaluations[-1]
         trainer.save_metrics("eval", {name: value for name, value in last.items() if name != "step"})
+
+
+def _is_there(folder: Path, metrics: Mapping[str, float]) -> bool:
+    try:
+        found = read_json_object(folder / "train_results.json")
+    except (ValueError, OSError):
+        return False
+    return all(found.get(name) == metrics.get(name) for name in _OF_RUN)
