@@ -8,6 +8,7 @@ import transformers
 from fake_run import Engine, Model
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.table import argument_rows
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups
@@ -177,6 +178,13 @@ def test_split_batches_deal_as_accelerate(monkeypatch, size, drop_last):
 def test_settings_of_accelerate_that_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
         our_arguments(accelerator_config=config)
+
+
+def test_the_table_of_arguments_says_so():
+    (row,) = [row for row in argument_rows() if row.name == "accelerator_config"]
+    assert "; use_seedable_sampler false, dispatch_batches, use_configured_state and num_steps raise" in str(
+        row
+    )
 
 
 def test_uneven_batches_only_alone(monkeypatch):
