@@ -5,10 +5,12 @@ Imports nothing but the standard library: it is part of the rendering process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
+_MARK = re.compile("\ue000[\\d-]+\ue001?")  # in the place of a content, perhaps cut off
 
 
 class Piece(NamedTuple):
@@ -45,7 +47,8 @@ def is_written(content: str, full: str, begin: int, end: int) -> bool:
 def difference(one: str, other: str, what: str) -> str:
     at = common_length(one, other)
     line = one.rfind("\n", 0, at) + 1
-    shown = [text[line : at + 60].split("\n")[0] for text in (one, other)]
+    cut = (text[line : at + 60].split("\n")[0] for text in (one, other))
+    shown = [_MARK.sub("(text)", text) for text in cut]
     return f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}"
 
 

@@ -238,7 +238,8 @@ class Program:
         return "", ""
 
     def trait(self, name: str) -> bool:
-        """lacks_bos: a text gets the tokenizer's BOS in front. rewrites: a first reply is not in the text of
+        """takes_system: a system text is in the text of a conversation with its reply. lacks_bos: a text gets
+        the tokenizer's BOS in front. rewrites: a first reply is not in the text of
         two turns as in that of one. rewrites_thoughts: one that has thoughts is not. marks_replies: the
         template itself says where a reply begins, by a prompt or by generation blocks. Else whether it writes
         the field `name`: tools, tool_calls or reasoning_content.
@@ -248,6 +249,8 @@ class Program:
             return not self.has_blocks and _is_rewritten(skeleton.found)
         if name == "rewrites_thoughts":
             return not self.has_blocks and any(map(self._rewrites, (None, self._thoughts_name or None)))
+        if name == "takes_system":
+            return self._takes_system()
         if name == "lacks_bos":
             return self._lacks_bos(self._plain_text(self._marked(("user", "assistant"))))
         if name == "marks_replies":
@@ -256,6 +259,12 @@ class Program:
         if name == "tool_calls":
             return self._call_form is not None
         return self._writes(tools_probe(self._nonce)) if name == "tools" else bool(self._thoughts_name)
+
+    def _takes_system(self) -> bool:
+        with contextlib.suppress(Refused, Fatal):
+            skeleton = self._skeleton(("system", "user", "assistant"), [2])
+            return not isinstance(skeleton.found[2], Fault) and self._content_mark % 0 in skeleton.text
+        return False
 
     def _rewrites(self, thoughts: str | None) -> bool:
         probe = thoughts_probe(self._nonce, thoughts, turns=2)

@@ -31,6 +31,8 @@ SECONDS = 10.0
 _GRACE = 5.0
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
+# What templates without system messages write, and the named ones that fold them into the first user's text.
+_FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 Asked = tuple[str | None, list[tuple[str, str, bool, str]], str]
@@ -113,7 +115,28 @@ class ModelTemplate:
         as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
         it failed, the texts of the further fields, and a learned message that is not written as it is, or -1.
         """
-        return self._ask(dialogues)
+        return [
+            self._with_way_out(written) if written[3] and dialogue[0] is not None else written
+            for dialogue, written in zip(dialogues, self._ask(dialogues), strict=True)
+        ]
+
+    def _with_way_out(self, written: Rendered) -> Rendered:
+        """For a system text that the template does not write: a named template that does."""
+        if self._takes_system:
+            return written
+        folding = next((name for mark, name in _FOLDING.items() if mark in self.source), None)
+        way = (
+            f"training with --template {folding} writes it before the first user's text"
+            if folding
+            else "name a template that does (--template), or leave system messages out"
+        )
+        pieces, bos, known, failure, more, rewritten = written
+        failure += f"; it writes no system message in front of a reply: {way}"
+        return pieces, bos, known, failure, more, rewritten
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        return self._trait("takes_system")
 
     def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
         """The texts before the last messages, which are replies not written yet: what the model reads.

@@ -1,0 +1,80 @@
+"""System messages of templates that have no place for them: the reason, and the named template that has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_formats import labelled, write_records
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.tokenizer import Tokenizer
+from published_models import write_tokenizer
+
+REFUSE = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+)
+# Mistral v0.1's, v0.3's (in front of a last user's message alone), Gemma 2's, and one of another kind.
+TEMPLATES = {
+    "mistral": (
+        REFUSE + "{% for m in messages %}{{ '[INST] ' + m.content + ' [/INST]' if m.role == 'user' "
+        "else m.content + '</s>' }}{% endfor %}"
+    ),
+    "mistral-last": (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] "
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}{{ m.content }} [/INST]{% elif m.role == 'assistant' %}"
+        "{{ m.content }}</s>{% endif %}{% endfor %}"
+    ),
+    "gemma": (
+        REFUSE + "{% for m in messages %}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+        "{{ m.content }}<end_of_turn>\n{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    ),
+    "other": (
+        REFUSE + "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ '</s>' if m.role == 'assistant' }}\n"
+        "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    ),
+}
+CONTROLS = ("<s>", "</s>", "<start_of_turn>", "<end_of_turn>")
+TURN = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+def report(model: Path, folder: Path, *records: Any, **settings: Any) -> Any:
+    tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+    chosen = LabelSettings(mask_policy="spans", **settings)
+    using = make_labeller(tokenizer.native, 512, 0, chosen, tokenizer=tokenizer, self_test=True)
+    return labelled(write_records(folder / "d.json", list(records)), using).report
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("train_turns", ["all", "each"])
+def test_the_reason_names_a_template_that_writes_them(name: str, train_turns: str, tmp_path: Path) -> None:
+    named = {"bos_token": "<s>", "eos_token": "<end_of_turn>" if name == "gemma" else "</s>"}
+    model = write_tokenizer(tmp_path / "m", TEMPLATES[name], CONTROLS, named)
+    records = [{"messages": [SYSTEM, *TURN]}, {"messages": TURN}]
+    seen = report(model, tmp_path, *records, train_turns=train_turns)
+    reason = str(seen.entries["template_refuses"].reason)
+    assert seen.num_excluded == 1 and "it writes no system message in front of a reply" in reason
+    assert "\ue000" not in reason and "ue000" not in reason
+    if name == "other":
+        assert "leave system messages out" in reason
+        return
+    folding = name.partition("-")[0]
+    assert f"training with --template {folding} writes it before the first user's text" in reason
+    assert report(model, tmp_path, *records, template=folding).num_without_labels == 0
+
+
+def test_other_reasons_stand_alone(tmp_path: Path) -> None:
+    source = (
+        "{% for m in messages %}{{ '[INST] ' + m.role + m.content + ' [/INST]' if m.role != 'assistant' "
+        "else m.content + '</s>' }}{{ raise_exception('no cats') if m.content == 'cat' }}{% endfor %}"
+    )
+    model = write_tokenizer(tmp_path / "m", source, CONTROLS, {"bos_token": "<s>", "eos_token": "</s>"})
+    records = [
+        {"messages": [SYSTEM, *TURN]},
+        {"messages": [SYSTEM, {"role": "user", "content": "cat"}, TURN[1]]},
+    ]
+    seen = report(model, tmp_path, *records)
+    assert str(seen.entries["template_refuses"].reason).endswith("refuses the conversation: no cats")
