@@ -69,6 +69,7 @@ from fastsft.tokenizer.run_tokenizer import run_tokenizer
 from fastsft.trackers.registry import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.preflight import check_best_of_run, leave_out_evaluation, warn_of_no_evaluation
+from fastsft.trainer.resume import check_not_beyond
 from fastsft.trainer.schedule import check_schedule
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
@@ -197,7 +198,9 @@ def train_with(
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         if starts_over:
             put_checkpoints_aside(args.output_dir or ".", model.source_directory)
-        trainer.checkpoint_to_resume(resume)
+        checkpoint = trainer.checkpoint_to_resume(resume)
+        if checkpoint is not None:
+            check_not_beyond(trainer, checkpoint)
         trainer.bytes_at_end = ModelForm.of(trainer).bytes(trainer) + merged_bytes(args, lora_args, model)
         rank0_print(start_page(trainer, model_args, data_args, lora_args))
         with SignalGuard(SAVING) as guard:

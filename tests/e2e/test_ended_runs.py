@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from warm_ranks import WarmRanks, weights_digest
 
 
@@ -49,3 +51,24 @@ def test_data_to_evaluate_on_that_nothing_asks_for(
     run = warm.start({**flags, "eval_strategy": "epoch"}, tmp_path / "other")
     run.finish()
     assert "nothing evaluates on it" not in run.all_text()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fewer_steps_than_were_trained_are_refused(
+    warm: WarmRanks, short: dict[str, Any], tmp_path: Path, ranks: int
+) -> None:
+    """Of a run that has not ended: its checkpoint is not the model of fewer steps."""
+    output = tmp_path / "out"
+    flags = {**short, "per_device_train_batch_size": 4 // ranks, "save_steps": 2}
+    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    assert warm.start({**flags, "max_steps": 4}, output, ranks, fault=fault).wait(60) == [-9] * ranks
+    for fewer in ({"max_steps": 3}, {"num_train_epochs": 0.5}):
+        run = warm.start({**flags, **fewer}, output, ranks)
+        assert run.wait(60) == [1] * ranks
+        assert (
+            f"{output}/checkpoint-4: it is of step 4, and now 3 are asked for, so nothing" in run.all_text()
+        )
+    assert not (output / "model.safetensors").exists()
+    named = {"max_steps": 3, "resume_from_checkpoint": output / "checkpoint-2"}
+    assert "step 3/3" in warm.start({**flags, **named}, output, ranks).finish()
+    assert (output / "model.safetensors").exists()

@@ -10,6 +10,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
+from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
@@ -44,6 +45,24 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
 def check_resumable(trainer: Running, checkpoint: str) -> None:
     """ValueError on all ranks unless `checkpoint` is of this run; collective. Its micro-batches are kept."""
     check_checkpoint(trainer, checkpoint)
+
+
+def check_not_beyond(trainer: Running, checkpoint: str) -> None:
+    """ValueError where `checkpoint` is of a later step than the run is to have; collective.
+
+    It would be saved as the model of fewer steps than it was trained for.
+    """
+    agreement = Agreement(f"resuming from {checkpoint}")
+    found = agreement.attempt_on_first(
+        lambda: TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json").global_step
+    )
+    step, planned = agreement.settle_first(found), trainer.plan.max_steps
+    if step > planned:
+        raise ValueError(
+            f"{checkpoint}: it is of step {step}, and now {planned} are asked for, so nothing would be "
+            "trained; ask for more steps, go on from an earlier one with --resume_from_checkpoint, or start "
+            f"over with --no_resume True; `fastsft convert {checkpoint} OUT` makes a model of this one"
+        )
 
 
 def resume(trainer: Running, checkpoint: str) -> None:
