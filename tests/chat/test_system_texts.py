@@ -23,7 +23,8 @@ TEMPLATES = {
     ),
     "mistral-last": (
         "{% for m in messages %}{% if m.role == 'user' %}[INST] "
-        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}{{ m.content }} [/INST]{% elif m.role == 'assistant' %}"
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
+        "{{ m.content }} [/INST]{% elif m.role == 'assistant' %}"
         "{{ m.content }}</s>{% endif %}{% endfor %}"
     ),
     "gemma": (

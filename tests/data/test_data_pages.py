@@ -182,6 +182,15 @@ def test_the_models_own_template_is_used_without_a_name(tmp_path: Path) -> None:
         module(tmp_path, tokenizer_in(tmp_path / "u"), records, mask_policy="spans")
 
 
+def test_plain_text_takes_any_template(tmp_path: Path) -> None:
+    """Of a model without one, as the error says: it is learned without a template's words."""
+    tokenizer, records = tokenizer_in(tmp_path / "t"), [{"text": "A page."}]
+    with pytest.raises(ValueError, match="for plain text, which none writes, any that fits"):
+        module(tmp_path, tokenizer, records, mask_policy="spans")
+    _, made = module(tmp_path, tokenizer, records, mask_policy="spans", template="vicuna_v1.1")
+    assert made["train_dataset"].native.ids(0).tolist() == [1, *tokenizer.encode("A page."), 2]
+
+
 def test_padding_never_matters_in_spans(tmp_path: Path) -> None:
     tokenizer = tokenizer_in(tmp_path / "t")
     tokenizer.pad_token = None

@@ -29,7 +29,8 @@ def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSetti
 
     FastChat's, unless a flag asks for what only spans has, where a probe shows that FastChat's own counts
     hold: FastChat's scripts keep their labels. Else spans, with the template that is named, the model's own,
-    or the one whose marks the tokenizer has. ValueError with the way out where there is none.
+    the one whose marks the tokenizer has, or FastChat's with the tokenizer's own end. ValueError with the way
+    out where it has none.
     """
     if settings.mask_policy != AUTO:
         return settings
