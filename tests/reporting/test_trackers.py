@@ -53,6 +53,22 @@ def scalars_and_texts(directory):
     return scalars, texts
 
 
+def test_steps_after_a_crash_are_in_tensorboard_once(tmp_path):
+    """A run logs up to step 4, and is resumed from a checkpoint of step 2."""
+    pytest.importorskip("tensorboard")
+    args = TrainingArguments(output_dir=str(tmp_path), logging_dir=str(tmp_path / "events"))
+    for begin, end, loss in ((0, 4, 9.0), (2, 6, 1.0)):
+        tracker, state, control = TensorBoardTracker(), TrainerState(max_steps=6), TrainerControl()
+        state.global_step = begin
+        tracker.on_train_begin(args, state, control, model=MODEL)
+        for step in range(begin + 1, end + 1):
+            state.global_step = step
+            tracker.on_log(args, state, control, logs={"loss": loss}, model=MODEL)
+        tracker.stop()
+    scalars, _ = scalars_and_texts(tmp_path / "events")
+    assert scalars["train/loss"] == [(1, 9), (2, 9), (3, 1), (4, 1), (5, 1), (6, 1)]
+
+
 def test_tensorboard_files_equal_those_of_transformers(tmp_path):
     pytest.importorskip("tensorboard")
     from transformers.integrations import TensorBoardCallback

@@ -44,12 +44,16 @@ class TensorBoardTracker(Tracker):
             raise _refusal(place, there, error) from None
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Open the event file. ValueError where --logging_dir takes none."""
+        """Open the event file. ValueError where --logging_dir takes none.
+
+        A resumed run hides what the one before it logged there after the step that it goes on from.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
         place = Path(args.logging_dir or ".")
         try:
-            self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir)
+            begin = state.global_step + 1 if state.global_step else None
+            self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir, purge_step=begin)
         except OSError as error:
             raise _refusal(place, place, error) from error
         self._writer.add_text("args", args.to_json_string())
