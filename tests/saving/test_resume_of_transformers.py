@@ -128,6 +128,25 @@ GROUPED: dict[str, Any] = {
 GROUPED_ROWS = 25  # nine steps of an epoch
 
 
+def grouped_on_rank(groups: dict[str, str], directory: Path, step: int) -> Any:
+    """(ours, theirs) on one of two ranks."""
+    given = {**GROUPED, "per_device_train_batch_size": 2, "save_steps": step}
+    with pytest.MonkeyPatch.context() as patch:
+        unrounded(patch)
+        trainer = theirs(directory / "theirs", Plain(GROUPED_ROWS), **given)
+        trainer.train()
+    found = ours(directory / "ours", Plain(GROUPED_ROWS), module=model(seed=7), **given)
+    found.train(resume_from_checkpoint=str(directory / "theirs" / f"checkpoint-{step}"))
+    return curve(found), curve(trainer)
+
+
+@pytest.mark.parametrize("step", [3, 10])
+def test_rows_by_length_of_two_ranks(tmp_path: Path, step: int) -> None:
+    """A step of the first epoch, and one of the second."""
+    for found, expected in run_ranks(2, grouped_on_rank, tmp_path, step, launched=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def check_grouped(tmp_path: Path, step: int, **flags: Any) -> None:
     """What is left after `step` of transformers' run is what was left there."""
     given = {**GROUPED, "save_steps": step, **flags}

@@ -57,8 +57,8 @@ class BatchArguments:
     dataloader_in_order: bool = inert(True, "batches in order", "batches always come in order")
     accelerator_config: dict[str, Any] | str | None = used(
         None, "a JSON file or object of accelerate's settings of batches",
-        "split_batches counts; so does even_batches, whose false raises on several ranks; non_blocking has no "
-        "effect; use_seedable_sampler false, dispatch_batches, use_configured_state and num_steps raise; "
+        "split_batches counts; so does even_batches, whose false raises on several ranks; non_blocking has "
+        "no effect; use_seedable_sampler false, dispatch_batches, use_configured_state and num_steps raise; "
         "sync_each_batch is --sync_each_batch",
     )  # fmt: skip
     split_batches: bool | None = used(None, "a micro-batch is one of all ranks", "also in accelerator_config")
