@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -113,12 +117,58 @@ def test_only_the_end(hub: Hub, model: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_may_be_rotated_away_meanwhile(hub: Hub, model: Path, tmp_path: Path) -> None:
     hub.gate.clear()
-    trainer = run(model, tmp_path, save_steps=1, save_total_limit=1)
+    trainer = run(model, tmp_path, save_steps=1, save_total_limit=1, hub_always_push=True)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
     hub.gate.set()
     trainer.uploads.wait()
     assert hub.messages() == [f"Training in progress, step {step}" for step in (1, 2, 3, 4)]
     assert all(files >= MODEL for _, files, _ in hub.uploads)
+
+
+def test_one_save_waits_for_a_slow_upload(
+    hub: Hub, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest; those before it are given up with a line, and hold no disk."""
+    hub.gate.clear()
+    trainer = run(model, tmp_path, save_steps=1, save_total_limit=1)
+    assert len(list(tmp_path.glob(".upload-*"))) == 2
+    hub.gate.set()
+    trainer.uploads.wait()
+    assert hub.messages() == ["Training in progress, step 1", "Training in progress, step 4"]
+    assert [line for line in capsys.readouterr().out.splitlines() if "not uploaded" in line] == [
+        f"--push_to_hub: Training in progress, step {step}: not uploaded, as step {step + 1} was saved while "
+        "the upload before was under way (--hub_always_push True uploads every save)"
+        for step in (2, 3)
+    ]
+    assert not list(tmp_path.glob(".upload-*"))
+
+
+@pytest.mark.parametrize("failing", [["mkdtemp"], ["link", "copyfile"]])
+def test_a_checkpoint_that_cannot_be_linked_ends_no_run(
+    hub: Hub,
+    model: Path,
+    tmp_path: Path,
+    failing: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trainer = make_trainer(model, tmp_path, push_to_hub=True, num_train_epochs=1)
+    for module, name in ((tempfile, "mkdtemp"), (os, "link"), (shutil, "copyfile")):
+        if name in failing:
+            monkeypatch.setattr(module, name, full_for_uploads(getattr(module, name)))
+    trainer.train()
+    assert "step 2: not uploaded: [Errno 28] No space left on device" in capsys.readouterr().out
+    assert hub.uploads == [] and not list(tmp_path.glob(".upload-*"))
+    assert (tmp_path / "checkpoint-2" / "model.safetensors").is_file()
+
+
+def full_for_uploads(call: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*given: Any, **named: Any) -> Any:
+        if ".upload-" in f"{given} {named}":
+            raise OSError(28, "No space left on device")
+        return call(*given, **named)
+
+    return checked
 
 
 def test_a_server_that_is_away_ends_no_run(

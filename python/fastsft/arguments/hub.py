@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastsft.arguments.support import inert, used
+from fastsft.arguments.support import used
 
 HubStrategy = Literal["end", "every_save", "checkpoint", "all_checkpoints"]
 
@@ -21,7 +21,11 @@ class HubArguments:
     )
     hub_token: str | None = used(None, "access token; unset: the one that is logged in")
     hub_private_repo: bool | None = used(None, "make a private repository")
-    hub_always_push: bool = inert(False, "do not skip uploads", "every save is uploaded, one after another")
+    hub_always_push: bool = used(
+        False,
+        "upload every save",
+        "else the newest takes the place of one that waits for an upload under way",
+    )
     hub_revision: str | None = used(None, "branch")
     push_to_hub_model_id: str | None = used(None, "old name of hub_model_id")
     push_to_hub_organization: str | None = used(None, "old form of the owner in hub_model_id")

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastsft.model.card import write_model_card
 from fastsft.ranks.agreement import Agreement
@@ -29,18 +29,28 @@ _NOT_THE_MODEL = ("checkpoint-*", "previous-*", ".*", "*/.*", "run.lock")
 _ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_state.json")
 
 
+class _Pending(NamedTuple):
+    """The upload of a checkpoint: its model files in a directory of their own."""
+
+    future: Future[None]
+    directory: Path
+    message: str
+
+
 class HubUploads:
     """Uploads of `trainer`'s models. Checkpoints go up one after another, while training goes on.
 
-    A checkpoint that cannot be uploaded is told about, and the run goes on. ValueError on all ranks at the
-    start when the repository can neither be found nor made; collective.
+    At most one waits for the upload under way, unless --hub_always_push: what waits holds the disk of its
+    weights, also when its checkpoint is rotated away. A checkpoint that is not uploaded is told about, and
+    the run goes on. ValueError on all ranks at the start when the repository can neither be found nor made;
+    collective.
     """
 
     def __init__(self, trainer: Running) -> None:
         self._trainer = trainer
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
-        self._pending: list[Future[None]] = []
+        self._pending: list[_Pending] = []
         agreement = Agreement("--push_to_hub")
         agreement.attempt_on_first(self._open)
         agreement.settle(None)
@@ -70,9 +80,28 @@ class HubUploads:
         """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint during training."""
         if launch().rank != 0 or self._args.hub_strategy != "every_save":
             return
-        linked = _linked(directory, Path(self._args.output_dir or "."))
-        message = f"Training in progress, step {directory.name.rpartition('-')[2]}"
-        self._pending.append(self._worker.submit(self._upload_linked, linked, message))
+        step = directory.name.rpartition("-")[2]
+        message = f"Training in progress, step {step}"
+        self._make_way(step)
+        try:
+            linked = _linked(directory, Path(self._args.output_dir or "."))
+        except OSError as error:  # a full disk ends no run whose checkpoint is there
+            tell(f"--push_to_hub: {message}: not uploaded: {error}")
+            return
+        future = self._worker.submit(self._upload_linked, linked, message)
+        self._pending.append(_Pending(future, linked, message))
+
+    def _make_way(self, step: str) -> None:
+        """For the save of `step`: an upload that waits for the one under way is given up, with its disk."""
+        self._pending = [upload for upload in self._pending if not upload.future.done()]
+        if self._args.hub_always_push or len(self._pending) < 2 or not self._pending[-1].future.cancel():
+            return
+        given_up = self._pending.pop()
+        shutil.rmtree(given_up.directory, ignore_errors=True)
+        tell(
+            f"--push_to_hub: {given_up.message}: not uploaded, as step {step} was saved while the "
+            "upload before was under way (--hub_always_push True uploads every save)"
+        )
 
     def _upload_linked(self, directory: Path, message: str) -> None:
         try:
@@ -108,7 +137,7 @@ class HubUploads:
     def wait(self) -> None:
         """Until no checkpoint is being uploaded."""
         for pending in self._pending:
-            pending.result()
+            pending.future.result()
         self._pending.clear()
 
     def _upload(self, directory: Path, message: str) -> CommitInfo:
@@ -124,16 +153,27 @@ class HubUploads:
 
 
 def _linked(checkpoint: Path, beside: Path) -> Path:
-    """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile."""
+    """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile.
+
+    OSError when they cannot be there; then nothing is left of them.
+    """
     folder = Path(tempfile.mkdtemp(dir=beside, prefix=_LINKED))
-    (folder / _MARK).touch()
-    for path in sorted(checkpoint.iterdir()):
-        if path.is_file() and not any(path.match(pattern) for pattern in _ONLY_TO_RESUME):
-            try:
-                os.link(path, folder / path.name)
-            except OSError:  # a file system without links
-                shutil.copyfile(path, folder / path.name)
+    try:
+        (folder / _MARK).touch()
+        for path in sorted(checkpoint.iterdir()):
+            if path.is_file() and not any(path.match(pattern) for pattern in _ONLY_TO_RESUME):
+                _link(path, folder / path.name)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
+
+
+def _link(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, name)
 
 
 def _first_line(error: Exception) -> str:

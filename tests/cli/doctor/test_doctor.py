@@ -62,14 +62,14 @@ def test_bad_words_of_its_own(words: list[str], capsys: pytest.CaptureFixture[st
 
 
 def test_every_refusal_is_listed_and_what_is_ignored_is_named(patient: Patient) -> None:
-    found = patient(optim_args="a=b", optim="lion", logging_steps="0", hub_always_push="True")
+    found = patient(optim_args="a=b", optim="lion", logging_steps="0", ddp_broadcast_buffers="True")
     mark, text = found["configuration"]
     assert (mark, patient.status) == ("failed", 1)
-    for part in ("--optim_args", "--optim", "--logging_steps", "--hub_always_push True"):
+    for part in ("--optim_args", "--optim", "--logging_steps", "--ddp_broadcast_buffers True"):
         assert part.split()[0] in text, text
     assert found["data"][0] == "ok", "the other checks go on"
-    mark, text = patient(hub_always_push="True")["configuration"]
-    assert (mark, patient.status) == ("warning", 0) and "--hub_always_push has no effect" in text
+    mark, text = patient(ddp_broadcast_buffers="True")["configuration"]
+    assert (mark, patient.status) == ("warning", 0) and "--ddp_broadcast_buffers has no effect" in text
 
 
 def test_flags_of_a_file(patient: Patient, tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_flags_of_a_file(patient: Patient, tmp_path: Path) -> None:
 
 def test_lines_fit_their_page(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    patient(hub_always_push="True")
+    patient(ddp_broadcast_buffers="True")
     folder = str(patient.output.parent)
     assert all(len(line) <= 80 or folder in line or str(DATA) in line for line in patient.text.splitlines())
