@@ -43,6 +43,7 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
         return saved
     agreement = Agreement(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
+    trainer.model.load_saved_along(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
     if saved["world_size"] == agreement.world_size:
         agreement.attempt(lambda: restore_random_state(directory, agreement.rank))

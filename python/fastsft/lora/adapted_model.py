@@ -18,6 +18,7 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.weight_sample import sampled_digest
 from fastsft.planning.memory_plan import Setting
+from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
@@ -53,6 +54,7 @@ class AdaptedModel(CausalLM):
         self.four_bits = four_bits
         self._base_weights: str | None = None
         self._values, self._is_drawn = dict(values or {}), values is None
+        self._along: dict[str, torch.Tensor] = {}
         if self._is_drawn:
             self._values = initial_values(self.targets, seed, settings.init_lora_weights)
 
@@ -64,10 +66,30 @@ class AdaptedModel(CausalLM):
 
         settings: the adapter's, naming `model` as their base.
         """
-        values = {name: adapter.read(name) for name in adapter.shapes}
-        made = cls(model, settings, values, four_bits=four_bits)
+        made = cls(model, settings, {}, four_bits=four_bits)
         adapter.check(made.targets)
+        adapter.check_replaced(made.targets, dict(model.parameter_shapes()), str(model.source_directory))
+        made._values = {name: adapter.read(name) for name in made.targets.shapes()}
+        made._take_along(adapter)
         return made
+
+    def _take_along(self, adapter: AdapterDirectory) -> None:
+        """Frozen tensors of an adapter count in place of the base model's. ValueError for a tied head."""
+        replaced, tied = adapter.replaced(self.targets), self.tied_names()
+        along = {name: adapter.stored(name) for name in replaced}
+        for name in tied:
+            value = along.pop(name, None)
+            if value is not None and not any(value.equal(other) for other in along.values()):
+                raise ValueError(
+                    f"{adapter.file}: {name}: expected the values of the embedding, to which it is tied in "
+                    "this model, got others: give a base model with tie_word_embeddings false"
+                )
+        self._along |= along
+        self._values |= along
+
+    def saved_along(self) -> Mapping[str, torch.Tensor]:
+        """Frozen tensors that are saved with the adapter: the named base model has other values for them."""
+        return self._along
 
     def take_first_adapters(self) -> None:
         """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
@@ -98,19 +120,30 @@ class AdaptedModel(CausalLM):
         adapter = AdapterDirectory(directory)
         adapter.check(self.targets)
         put_values(engine, {name: adapter.read(name) for name in self.targets.shapes()})
+        self.load_saved_along(engine, directory)
+
+    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
+        """Frozen tensors that an adapter saved in `directory` has next to the trained ones; collective."""
+        agreement = Agreement(f"loading {directory}")
+        agreement.attempt(lambda: self._take_along(AdapterDirectory(directory)))
+        agreement.settle(None)
+        if self._along:
+            put_values(engine, self._along)
 
     def adapter_bytes(self) -> int:
         """Of the files that are saved in place of a model."""
-        return adapter_bytes(self.targets)
+        return adapter_bytes(self.targets, self.saved_along())
 
     def adapter_to_save(self) -> SavedAdapter:
         """The trained tensors as they are now; collective, in the memory of every rank."""
         assert self.engine is not None  # built before there is something to save
-        return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters())
+        return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters(), self.saved_along())
 
     def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
         """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
-        return SavedAdapter(self.settings, self.targets, values_of(state_dict, self.targets))
+        return SavedAdapter(
+            self.settings, self.targets, values_of(state_dict, self.targets), self.saved_along()
+        )
 
     def adapter_facts(self) -> dict[str, Any]:
         """Facts that must be the same when a run is resumed, beyond the layout of units."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,9 @@ CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
 # Frozen tensors of the base model that peft saves with adapters of the head, or of a changed vocabulary.
-_SAVED_ALONG = ("lm_head.weight", "model.embed_tokens.weight")
+SAVED_ALONG = ("lm_head.weight", "model.embed_tokens.weight")
 _SHOWN = 3
+_WORDS = {f"torch.{name}": stored for stored, name in DTYPES.items()}  # safetensors' of torch's
 
 
 class AdapterDirectory:
@@ -78,7 +79,7 @@ class AdapterDirectory:
         """ValueError unless the tensors are those of `targets`; a frozen head or embedding may be there."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
-        more = [name for name in self.shapes if name not in expected and name not in _SAVED_ALONG]
+        more = [name for name in self.shapes if name not in expected and name not in SAVED_ALONG]
         for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -95,10 +96,24 @@ class AdapterDirectory:
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
+    def check_replaced(self, targets: Targets, base: Mapping[str, Sequence[int]], where: str) -> None:
+        """ValueError where `replaced` do not fit the base model `where`, whose shapes are `base`."""
+        for name in self.replaced(targets):
+            if name in base and tuple(base[name]) != self.shapes[name]:
+                rows = self.shapes[name][0]
+                raise ValueError(
+                    f"{self.file}: {name}: expected shape {list(base[name])} of the base model {where}, got "
+                    f"{list(self.shapes[name])}: the adapter was trained with another vocabulary; call "
+                    f"resize_token_embeddings({rows}) of the base model with transformers, save it, and name "
+                    "that directory as base model"
+                )
+
     def read(self, name: str) -> torch.Tensor:
         """A tensor by the engine's name, float32, in its own memory. ValueError for a type that none has."""
-        import torch
+        return self.stored(name).float()
 
+    def stored(self, name: str) -> torch.Tensor:
+        """`read` in the type that the file has."""
         stored = self._names[name]
         if isinstance(self._content, dict):
             value = self._content[stored].detach()
@@ -111,7 +126,7 @@ class AdapterDirectory:
             value = as_tensor(self._content.bytes(stored), entry.dtype).reshape(self.shapes[name])
         if not value.is_floating_point():
             raise ValueError(f"{self.file}: {stored}: expected a floating-point type, got {value.dtype}")
-        return value.to(torch.float32).contiguous()
+        return value.contiguous()
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
@@ -120,19 +135,27 @@ def adapter_config_text(settings: LoraSettings) -> str:
 
 
 def write_adapter(
-    directory: str | Path, settings: LoraSettings, targets: Targets, values: Mapping[str, torch.Tensor]
+    directory: str | Path,
+    settings: LoraSettings,
+    targets: Targets,
+    values: Mapping[str, torch.Tensor],
+    along: Mapping[str, torch.Tensor] | None = None,
 ) -> list[_C.FileDigest]:
     """Write adapter_model.safetensors and adapter_config.json into a new directory. Their digests.
 
-    values: of everything that is trained, by the engine's names; written as float32. The files are durable
-    on return.
+    values: of everything that is trained, by the engine's names; written as float32. along: frozen tensors
+    that the named base model has other values for; written in their own types. The files are durable on
+    return.
     """
     from fastsft import _C
 
     config = _C.write_file(str(Path(directory) / CONFIG_NAME), adapter_config_text(settings))
-    named = {name_in_file(name, targets): values[name] for name in targets.shapes()}
-    specs = [_C.TensorSpec(name, "F32", list(named[name].shape)) for name in sorted(named)]
+    named = {name_in_file(name, targets): values[name].detach().float() for name in targets.shapes()}
+    named |= {name_in_file(name, targets): value.detach() for name, value in (along or {}).items()}
+    specs = [
+        _C.TensorSpec(name, _WORDS[str(named[name].dtype)], list(named[name].shape)) for name in sorted(named)
+    ]
     writer = _C.SafetensorsWriter(str(Path(directory) / WEIGHTS_NAME), specs, {"format": "pt"})
     for name in sorted(named):
-        writer.write(bytes(bits_of(named[name].detach().float().cpu().contiguous())))
+        writer.write(bytes(bits_of(named[name].cpu().contiguous())))
     return [config, writer.finish()]

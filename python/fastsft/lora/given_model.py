@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
+from fastsft.lora.adapter_files import SAVED_ALONG
 from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
@@ -21,10 +24,10 @@ from fastsft.model.base_identity import VALUES, base_identity
 from fastsft.model.family import is_native
 from fastsft.model.live_weights import LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
-from fastsft.model.model_config import ModelConfig
+from fastsft.model.model_config import ModelConfig, model_config
 from fastsft.model.weight_digests import tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.messages import warn_once
+from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
@@ -53,6 +56,24 @@ class GivenPeftModel(AdaptedModel):
         self._values = trained_values(module, self.targets)
         self._live: LiveWeights | None = None
         self._weights: dict[str, str] = {}
+        self._resized = self._find_resized()
+
+    def _find_resized(self) -> list[str]:
+        """Names of head and embedding where the vocabulary is not the named base model's.
+
+        Without those that are trained. None where nobody knows that model. Source: peft's "auto".
+        """
+        named = vocabulary_of(self.settings.base_model)
+        if named is None or named == self.vocab_size():
+            return []
+        trained, there = self.targets.shapes(), {name for name, _ in self._named()}
+        found = [name for name in SAVED_ALONG if name in there and name not in trained]
+        if found:
+            tell(
+                f"the vocabulary has {self.vocab_size()} rows, that of {self.settings.base_model} {named}: "
+                f"{' and '.join(found)} are saved with the adapter, as peft saves them"
+            )
+        return found
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
@@ -111,12 +132,31 @@ class GivenPeftModel(AdaptedModel):
         """As AdaptedModel's, of all values; on every rank."""
         trained = self.targets.shapes()
         frozen = sorted(
-            digest for name, digest in self._weights.items() if name not in trained and not is_replaced(name)
+            digest
+            for name, digest in self._weights.items()
+            if name not in trained and not is_replaced(name) and name not in self.saved_along()
         )
         if not frozen:
             return None
         types = (type_of_digest(digest) for digest in frozen)
         return base_identity(VALUES, types, hashlib.sha256("\n".join(frozen).encode()).hexdigest())
+
+    def saved_along(self) -> Mapping[str, torch.Tensor]:
+        """As AdaptedModel's: of the module, where its vocabulary is not the base model's."""
+        found = dict(self._named())
+        return {name: found[name].detach() for name in dict.fromkeys([*self._resized, *self._along])}
+
+    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
+        """As AdaptedModel's, into the module as well."""
+        super().load_saved_along(engine, directory)
+        there = self.saved_along()
+        other = {
+            name: value
+            for name, value in self._along.items()
+            if not there[name].cpu().to(value.dtype).equal(value)
+        }
+        write_values(self.module, other)
+        self._weights.update(tensor_digests((name, there[name]) for name in other))
 
     def changed_weights(self) -> list[str]:
         """Parameters that somebody has written to since the engine has them."""
@@ -208,6 +248,29 @@ class GivenPeftModel(AdaptedModel):
     def generation_settings(self) -> dict[str, Any] | None:
         """The module's."""
         return self._base.generation_settings()
+
+
+def vocabulary_of(base: str | None) -> int | None:
+    """Rows of the embedding by config.json of a directory or hub model; None where that is not known."""
+    try:
+        size = model_config(_cached(base)).get("vocab_size") if base else None
+    except (ValueError, OSError):
+        return None
+    return size if isinstance(size, int) else None
+
+
+def _cached(base: str) -> str:
+    """config.json of a hub model that was loaded before; else `base`."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    if Path(base).is_dir():
+        return base
+    try:
+        found = huggingface_hub.try_to_load_from_cache(base, "config.json")
+    except errors.HFValidationError:  # a path
+        return base
+    return found if isinstance(found, str) else base
 
 
 def _check_family(module: PeftModel) -> None:

@@ -11,10 +11,10 @@ _ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
 def name_in_file(name: str, targets: Targets) -> str:
     """`model...q_proj.lora_A.weight` as `base_model.model.model...q_proj.lora_A.weight`.
 
-    peft keeps the bias of a module with an adapter in its base_layer.
+    peft keeps what a module with an adapter had of its own in its base_layer.
     """
     module, _, parameter = name.rpartition(".")
-    if name in targets.trained and any(module == adapter.module for adapter in targets.adapters):
+    if any(module == adapter.module for adapter in targets.adapters):
         return f"{PREFIX}{module}.base_layer.{parameter}"
     return PREFIX + name
 

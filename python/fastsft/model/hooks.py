@@ -15,6 +15,7 @@ from fastsft.runtime.place import launch
 if TYPE_CHECKING:
     import torch
 
+    from fastsft import _C
     from fastsft.model.saved_parts import AdapterToSave
     from fastsft.planning.memory_plan import Setting
 
@@ -122,6 +123,9 @@ class AdapterHooks:
     def initial_digest(self) -> str:
         """Empty: there are no adapters that begin with values of their own."""
         return ""
+
+    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
+        """Nothing: the weights of a checkpoint are all that it has."""
 
     def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
         """None: `state_dict` is a model's."""
