@@ -14,6 +14,7 @@ from fastsft.runtime.place import is_interactive, launch
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
+from fastsft.trainer.deciding_metrics import deciding_metrics
 from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.neftune import dropout_seed, noise_options
 from fastsft.trainer.pending_work import Due
@@ -257,7 +258,7 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         trainer = self.trainer
         trainer.due.begin_evaluation(trainer.control.should_save, len(self.state.log_history))
-        metrics = trainer.evaluate_in_training()
+        metrics = deciding_metrics(self.args, trainer.evaluate_in_training())
         trainer.control.should_save |= trainer.due.save  # which a checkpoint asked for meanwhile cleared
         trainer.best_model.take(metrics)
         if isinstance(self.schedule, PlateauSchedule):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.agreed_inputs import agree_on_rows
+from fastsft.trainer.deciding_metrics import of_first_rank
 from fastsft.trainer.evaluation import evaluation_loss, exact_loss, no_loss
 from fastsft.trainer.evaluation_rows import EvaluationRows, StoredRows, read_evaluation
 from fastsft.trainer.fixed_arguments import FixedArguments
@@ -229,7 +231,8 @@ class TrainerEvaluation:
         logged = dict(kept)
         self.log(logged)  # which adds to them, and callbacks may
         metrics.update({name: value for name, value in logged.items() if value is not kept.get(name)})
-        self.fire("on_evaluate", metrics=metrics)
+        with of_first_rank(self.args, metrics) if self.is_in_train else nullcontext():
+            self.fire("on_evaluate", metrics=metrics)
         return metrics
 
     def _metrics(
