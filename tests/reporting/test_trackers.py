@@ -10,7 +10,9 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import fastsft
 from fastsft.arguments import TrainingArguments
@@ -20,7 +22,7 @@ from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trackers import registry
 from fastsft.trackers.tensorboard import TensorBoardTracker
-from fastsft.trackers.tracker import Tracker, tracker_names
+from fastsft.trackers.tracker import Tracker, number, tracker_names
 
 LOGS = [
     (1, {"loss": 2.5, "grad_norm": 0.75, "learning_rate": 1e-05, "epoch": 0.25}),
@@ -83,6 +85,34 @@ def test_tensorboard_files_equal_those_of_transformers(tmp_path):
     assert ours[0]["eval/loss"] == [(1, 2.25)]
     assert ours[1].keys() == theirs[1].keys() == {"args/text_summary", "model_config/text_summary"}
     assert ours[1]["model_config/text_summary"] == theirs[1]["model_config/text_summary"]
+
+
+def test_values_without_a_place_are_left_out(tmp_path, monkeypatch, caplog):
+    """transformers drops them from TensorBoard, and logs on."""
+    pytest.importorskip("tensorboard")
+    from transformers.integrations import TensorBoardCallback
+
+    monkeypatch.setattr(notices, "_said", set())
+    args, told = TrainingArguments(output_dir=str(tmp_path)), []
+    for kind in (TensorBoardTracker, TensorBoardCallback):
+        args.logging_dir = str(tmp_path / kind.__name__)
+        callback, state, control = kind(), TrainerState(max_steps=2), TrainerControl()
+        callback.on_train_begin(args, state, control, model=MODEL)
+        for state.global_step in (1, 2):
+            logs = {"eval_per_class": [0.1, 0.2], "eval_none": None, "eval_acc": 0.5, "eval_all": {"a": 1}}
+            callback.on_log(args, state, control, logs=logs, model=MODEL)
+        callback.on_train_end(args, state, control, model=MODEL)
+        told.append(scalars_and_texts(args.logging_dir)[0])
+    assert told[0] == told[1] == {"eval/acc": [(1, 0.5), (2, 0.5)]}
+    assert [record.getMessage() for record in caplog.records if record.name == "fastsft"] == [
+        f"--report_to tensorboard: eval/{name}: expected a number or a text, got {kind}; it is not sent there"
+        for name, kind in (("per_class", "list"), ("none", "NoneType"), ("all", "dict"))
+    ]
+
+
+def test_numbers():
+    values = [1, 0.5, np.float32(0.25), torch.tensor([2.0]), np.ones(2), torch.ones(2), "x", None, [1.0]]
+    assert [number(value) for value in values] == [1, 0.5, 0.25, 2.0, None, None, None, None, None]
 
 
 def test_default_directory_of_event_files(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, run_settings
+from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, number, run_settings
 
 _log = logging.getLogger("fastsft")
 
@@ -56,12 +56,13 @@ class MlflowTracker(Tracker):
             self._mlflow.log_params(batch)
 
     def log(self, logs: Values, step: int) -> None:
-        """Numbers, under names with characters that MLflow takes."""
-        metrics = {
-            re.sub(r"[^0-9A-Za-z_\-. :/]", "_", name): value
-            for name, value in logs.items()
-            if isinstance(value, int | float)
-        }
+        """Numbers, under names with characters that MLflow takes; a line names what is none."""
+        metrics = {}
+        for name, value in logs.items():
+            if (scalar := number(value)) is not None:
+                metrics[re.sub(r"[^0-9A-Za-z_\-. :/]", "_", name)] = scalar
+            else:
+                self.leave_out(name, value, "a number")
         self._mlflow.log_metrics(metrics, step=step)
 
     def close(self) -> None:

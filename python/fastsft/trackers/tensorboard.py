@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, tracker_names
+from fastsft.trackers.tracker import (
+    TrackedArguments,
+    TrackedModel,
+    Tracker,
+    Values,
+    number,
+    tracker_names,
+)
 
 
 class _Writer(Protocol):
@@ -62,12 +69,14 @@ class TensorBoardTracker(Tracker):
             self._writer.add_text("model_config", config.to_json_string())
 
     def log(self, logs: Values, step: int) -> None:
-        """Numbers become scalars, words texts; nothing else occurs."""
+        """Numbers become scalars, words texts; a line names what is neither, such as a list of numbers."""
         for name, value in tracker_names(logs).items():
             if isinstance(value, str):
                 self._writer.add_text(name, value, step)
+            elif (scalar := number(value)) is not None:
+                self._writer.add_scalar(name, scalar, step)
             else:
-                self._writer.add_scalar(name, value, step)
+                self.leave_out(name, value, "a number or a text")
         self._writer.flush()
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Protocol
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.messages import warn_once
 
 _log = logging.getLogger("fastsft")
-Values = Mapping[str, float | str]  # of a step, as they are in log_history
+Values = Mapping[str, object]  # of a step, as they are in log_history
 
 
 class TrackedArguments(Protocol):
@@ -101,6 +102,11 @@ class Tracker(TrainerCallback):
             self._guarded(self.close)
             self._is_open = False
 
+    def leave_out(self, name: str, value: object, wanted: str) -> None:
+        """The tracker has no place for this value of on_log; a line says so once."""
+        kind = type(value).__name__
+        warn_once(f"--report_to {self.name}: {name}: expected {wanted}, got {kind}; it is not sent there")
+
     def _guarded(self, action: Callable[[], None]) -> None:
         if self._is_off:
             return
@@ -114,7 +120,18 @@ class Tracker(TrainerCallback):
             )  # fmt: skip
 
 
-def tracker_names(logs: Values) -> dict[str, float | str]:
+def number(value: object) -> float | None:
+    """`value` where it is a number, one of numpy's or a tensor of one element too; else None."""
+    if isinstance(value, int | float):
+        return value
+    try:
+        item = value.item()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # no such method, or several elements
+        return None
+    return item if isinstance(item, int | float) else None
+
+
+def tracker_names(logs: Values) -> dict[str, object]:
     """Names as transformers sends them: eval/loss, test/loss, else train/loss."""
     renamed = {}
     for name, value in logs.items():
