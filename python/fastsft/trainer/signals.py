@@ -38,6 +38,8 @@ class _Handlers:
         """Let `handler` answer the signals of a run."""
         for number in _ANSWERED:
             previous = signal.getsignal(number)
+            if previous is signal.SIG_IGN and number == signal.SIGINT:
+                continue  # a shell starts what runs in the background so: Ctrl-C is for what is in front
             in_c = previous in (None, signal.SIG_DFL) and _is_caught(number)
             if in_c or _is_of_script(previous):
                 name = "in C" if in_c else described(previous)
@@ -60,6 +62,24 @@ class _Handlers:
             if signal.getsignal(number) == handler:
                 signal.signal(number, previous)
         self._previous = {}
+
+
+def _leave_to_parent() -> None:
+    """In a forked child (a pool of a callback, a loader's worker): the run's signals are not its own.
+
+    It would note a SIGTERM and live on, and tell the parent's watch of it by the shared pipe.
+    """
+    for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler),
+                            (signal.SIGUSR1, signal.SIG_IGN)):  # fmt: skip
+        owner = getattr(signal.getsignal(number), "__self__", None)
+        if isinstance(owner, SignalGuard | StartGuard):
+            signal.signal(number, handler)
+    if SignalGuard.is_watched:
+        signal.set_wakeup_fd(-1)
+        SignalGuard.is_watched = False
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _is_caught(number: int) -> bool:
@@ -90,29 +110,32 @@ class SignalGuard:
 
     def __init__(self, answer: str = TRAINING) -> None:
         self.answer = answer
-        self._noted = 0
+        # Apart: what is taken is set back, and the other may be noted meanwhile.
+        self._is_to_save, self._ends_by = False, 0
         self._handlers = _Handlers()
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
             self._handlers.put(self._note)
             for outer in self._handlers.guards():
-                self._noted, outer._noted = self._noted or outer._noted, 0
+                self._is_to_save, outer._is_to_save = self._is_to_save or outer._is_to_save, False
+                self._ends_by, outer._ends_by = self._ends_by or outer._ends_by, 0
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handlers.take_back(self._note)
-        if kind is None and self._noted not in (0, self.only_save):
-            signal.raise_signal(self._noted)
+        if kind is None and self._ends_by:
+            signal.raise_signal(self._ends_by)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._noted == signal.SIGINT and not SignalGuard.is_watched:
+        if number == signal.SIGINT and self._ends_by == signal.SIGINT and not SignalGuard.is_watched:
             raise KeyboardInterrupt
-        # A wish to leave is not forgotten over one to save.
-        if number != self.only_save or not self._noted:
-            self._noted = number
+        if number == self.only_save:
+            self._is_to_save = True
+        else:
+            self._ends_by = number
 
     def answer_to(self, number: int) -> str:
         """The line that says what follows from a signal; empty for one that only saves."""
@@ -123,17 +146,22 @@ class SignalGuard:
 
     def finish(self) -> int:
         """The signal that this rank has received, or 0, for the last time: the work is done."""
-        noted, self._noted = self._noted, 0
+        noted = self._noted()
+        self._is_to_save, self._ends_by = False, 0
         return noted
 
     def take(self) -> int:
         """The signal that any rank has received, or 0; the same on all ranks, collective."""
-        noted = self._noted
+        noted = self._noted()
         if launch().world_size > 1:
             noted = _most_urgent(noted)
         if noted == self.only_save:
-            self._noted = 0
+            self._is_to_save = False
         return noted
+
+    def _noted(self) -> int:
+        """A wish to leave goes before one to save."""
+        return self._ends_by or (self.only_save if self._is_to_save else 0)
 
 
 def _most_urgent(noted: int) -> int:
