@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.tokenizer.settings import read_chat_template
 from golden_text import human_gpt
@@ -192,6 +194,25 @@ def test_a_reply_that_is_written_otherwise_is_told() -> None:
     (told,) = seen.findings
     assert (told.remark, told.action, told.message) == ("template_rewrites", "salvaged", 1)
     assert explain(template(source), human_gpt("Hi", "Ho")).findings == []
+
+
+def test_a_template_that_ignores_the_prompt_is_told_what_to_add() -> None:
+    native, settings = llama_with_specials(), LabelSettings(mask_policy="spans")
+    tokenizer = named(native, CHATML)
+    with pytest.raises(ValueError, match="ignores add_generation_prompt") as raised:
+        make_labeller(native, 512, 0, settings, tokenizer=tokenizer, self_test=True)
+    assert "\n" not in str(raised.value)
+    (added,) = re.findall("put (.*) at the end", str(raised.value))
+    tokenizer.chat_template += added
+    make_labeller(native, 512, 0, settings, tokenizer=tokenizer, self_test=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "line"), [("a\n{% if %}", 2), ("{{ a }\n", 1), ("a\n\n{% for m in x %}", 3)]
+)
+def test_a_syntax_error_has_its_line(source: str, line: int) -> None:
+    with pytest.raises(ValueError, match=f"does not compile: line {line}: "):
+        template(source)
 
 
 def test_data_is_plain_text_or_the_record_is_excluded() -> None:

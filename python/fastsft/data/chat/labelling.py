@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.template_check import check_template
+from fastsft.data.chat.template_check import check_prompt, check_template
 from fastsft.data.chat.template_choice import choose_template
 from fastsft.data.chat.tool_template import OwnTemplate, TemplateWithTools
 from fastsft.runtime.terminal_text import one_line
@@ -133,6 +133,8 @@ def make_labeller(
 
     parts = [model.default, model.tools] if isinstance(model, TemplateWithTools) else [model]
     for part in parts if self_test else []:
+        if part:
+            check_prompt(part)
         check_template(
             build(PROBE_LENGTH, part),
             native,

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
-from jinja2.exceptions import SecurityError
+from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
 from fastsft.data.chat.asked_chat import (
     CALL_FORMS,
@@ -87,7 +87,9 @@ class Program:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
         except Exception as error:  # constants are computed while it compiles: anything may come of them
-            raise Fatal(f"the chat template does not compile: {str(error) or type(error).__name__}") from None
+            line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
+            reason = str(error) or type(error).__name__
+            raise Fatal(f"the chat template does not compile: {line}{reason}") from None
 
     def _parses_blocks(self, source: str) -> bool:
         return any(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
+
+if TYPE_CHECKING:
+    from fastsft.data.chat.template import ModelTemplate
 
 SYSTEM = "Answer in few words."
 TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I think Lima, on the coast."))
@@ -59,6 +62,27 @@ def check_template(
                 f"{labeller.options.mask_policy}): "
                 f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
             )
+
+
+def check_prompt(model: ModelTemplate) -> None:
+    """ValueError for a template whose prompt for a reply lacks what it writes before the reply's text.
+
+    It would be learned with replies, and servers that ask with `add_generation_prompt` would not write it.
+    """
+    if model.marks_replies:
+        return
+    reply = TURNS[0][1]
+    dialogue = (None, [("user", TURNS[0][0], False, ""), ("assistant", reply, True, "")], "")
+    whole, asked = (
+        "".join(text for text, _, _ in write([dialogue])[0][0]) for write in (model, model.prompts)
+    )
+    lead = whole.removeprefix(asked).partition(reply)[0]
+    if lead.strip():
+        raise ValueError(
+            f"the chat template ignores add_generation_prompt and writes {lead!r} before a reply, which "
+            "would be learned with it; put {% if add_generation_prompt %}{{ "
+            f"{lead!r} }}}}{{% endif %}} at the end of the model's template, or name one with --template"
+        )
 
 
 def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:

@@ -40,8 +40,9 @@ def choose_template(
     source = template_source(tokenizer, chat_template_name)
     if source is None:
         raise ValueError(
-            "--mask_policy spans: the model has no chat template; name one with --template (for plain text, which "
-            f"none writes, any that fits the tokenizer): {', '.join(_C.chat_templates())}"
+            "--mask_policy spans: the model has no chat template; name one with --template: "
+            f"{', '.join(_C.chat_templates())}; plain text, which none writes, takes any that fits the "
+            "tokenizer"
         )
     for_tools = tool_source(tokenizer) if chat_template_name is None else None
     model = own_template(source, for_tools, tokenizer, native, day)
