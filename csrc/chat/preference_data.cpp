@@ -30,8 +30,11 @@ bool is_of_preference(const std::string& name, ValueKind kind) {
 std::string refuse_preference(const RecordSketch& record) {
   const auto rest = find_rest(record);
   if (record.has("chosen") && record.has("rejected")) {
-    const std::string flag =
-        rest ? concat("; --data_format ", rest->name, " learns the record without them") : "";
+    const bool is_chosen = rest && rest->column == "chosen";
+    const char* what = is_chosen ? "the messages of \"chosen\"" : "the record without them";
+    const std::string flag = rest && rest->column != "rejected"
+                                 ? concat("; --data_format ", rest->name, " learns ", what)
+                                 : "";
     return concat("\"chosen\" and \"rejected\" are preference data, which supervised training ",
                   "cannot use as it is; write the chosen reply as the last of the messages, or as ",
                   "completion of a prompt, and leave both fields out", flag);

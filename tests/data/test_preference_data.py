@@ -27,7 +27,7 @@ RECORDS: list[tuple[dict[str, Any], str, str]] = [
     ({"conversations": FROM, "chosen": {"from": "gpt", "value": "GOOD"}, "rejected": {}}, PREFERENCE, ""),
     ({"messages": ASKED[:2], "chosen": ASKED, "rejected": ASKED}, PREFERENCE, "messages"),
     ({"chosen": ASKED[:2], "rejected": "BAD"}, PREFERENCE, "messages"),
-    ({"rejected": ASKED[:2], "chosen": "GOOD"}, PREFERENCE, "messages"),
+    ({"rejected": ASKED[:2], "chosen": "GOOD"}, PREFERENCE, ""),
     ({"instruction": "q", "output": "a", **PAIR}, PREFERENCE, "alpaca"),
     ({"prompt": "q", "completion": "a", **PAIR}, PREFERENCE, "prompt_completion"),
     ({"question": "q", "answer": "a", **PAIR}, PREFERENCE, "question_answer"),
