@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
+from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, TrainerCallback
 
 import fastsft
 from fastsft.runtime.place import launch
@@ -135,3 +136,29 @@ def change_on_one_rank(_: Any, folder: str) -> str:
 def test_a_change_on_one_rank_alone_is_refused_on_all(tmp_path: Path) -> None:
     told = run_ranks(2, change_on_one_rank, str(tmp_path), launched=True)
     assert all("norm.weight" in each for each in told), told
+
+
+@pytest.mark.parametrize("save_dtype", [None, "float32"])
+def test_a_save_has_the_configuration_of_save_model(save_dtype: str | None, tmp_path: Path) -> None:
+    """Gemma 2: the engine computes with another configuration than the model's."""
+    config = Gemma2Config(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1, head_dim=8,
+        num_attention_heads=2, num_key_value_heads=2, attn_logit_softcapping=50.0, eos_token_id=1,
+    )  # fmt: skip
+    made = Gemma2ForCausalLM(config)
+    made.generation_config.eos_token_id = [1, 7]
+    made.save_pretrained(tmp_path / "base")
+    args = arguments(tmp_path / "out", bf16=True, save_dtype=save_dtype or "bfloat16")
+    trainer = fastsft.Trainer(str(tmp_path / "base"), args, train_dataset=Plain())
+    coordinator = CheckpointCoordinator()
+    fsdp_save_state_dict(
+        FastsftEngine(trainer), str(tmp_path / "save"), 1, coordinator, None, save_dtype=save_dtype
+    )
+    coordinator.wait_all()
+    trainer.save_model(str(tmp_path / "judge"))
+    for name in ("config.json", "generation_config.json"):
+        found = json.loads((tmp_path / "save" / "huggingface" / name).read_text())
+        assert found == json.loads((tmp_path / "judge" / name).read_text())
+    assert found["eos_token_id"] == [1, 7]
+    saved = json.loads((tmp_path / "save" / "huggingface" / "config.json").read_text())
+    assert (saved["attn_logit_softcapping"], saved["dtype"]) == (50.0, save_dtype or "bfloat16")

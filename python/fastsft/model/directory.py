@@ -24,6 +24,7 @@ from fastsft.tokenizer.kept_files import is_tokenizer_file
 if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
+    from fastsft.model.causal_lm import CausalLM
     from fastsft.model.saved_parts import SavedTokenizer
     from fastsft.model.trained import TrainedRun
 
@@ -226,13 +227,16 @@ def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
-    tokenizer, config = getattr(trainer, "tokenizer", None), trainer.model.config
-    generation = trainer.model.generation_settings()
+    return {**model_texts(trainer.model, getattr(trainer, "tokenizer", None), save_dtype), **arguments}
+
+
+def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str, str]:
+    """Configuration, generation configuration and code of a saved model whose weights have `save_dtype`."""
+    config, generation = model.config, model.generation_settings()
     return {
-        "config.json": json_text(config_to_save(config, tokenizer, save_dtype, trainer.model.class_name())),
+        "config.json": json_text(config_to_save(config, tokenizer, save_dtype, model.class_name())),
         "generation_config.json": json_text(generation_config_to_save(generation, config, tokenizer)),
-        **trainer.model.code_files(),
-        **arguments,
+        **model.code_files(),
     }
 
 

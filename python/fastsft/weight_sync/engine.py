@@ -15,6 +15,8 @@ from fastsft import _C
 from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.directory import model_texts
 from fastsft.ranks.agreement import Agreement
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
@@ -23,7 +25,6 @@ from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSour
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
-    from fastsft.model.causal_lm import CausalLM
 
 S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
@@ -115,6 +116,13 @@ class FastsftEngine:
         agreement = Agreement("taking over changed weights")
         taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
         return any(agreement.settle(taken))
+
+    def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
+        """As `save_model` writes them, in words of `dtype`; {} for a `model` that is no CausalLM."""
+        if not isinstance(self.trainer.model, CausalLM):
+            return {}
+        tokenizer = getattr(self.trainer, "tokenizer", None)
+        return model_texts(self.trainer.model, tokenizer, str(dtype).removeprefix("torch."))
 
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
         """(name, whole tensor) one unit at a time, on every rank, with what a script has changed.

@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -184,18 +184,24 @@ def _open(directory: Path, name: str, part: str, folder: int) -> int:
 _HUGGINGFACE = "huggingface"
 
 
-def huggingface_files(engine: Engine, config: object) -> dict[str, bytes]:
+def huggingface_files(
+    engine: Engine, config: object, texts: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
     """relative path -> content. Made once while configuration and tokenizer stay the same objects.
 
-    On the calling thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose
-    key is None are left out.
+    texts: name -> content of files that describe the model, in place of those of `config`. On the calling
+    thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose key is None are
+    left out.
     """
     tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
     state = state_of(engine)
-    key = (id(tokenizer), _fingerprint(config))
+    key = (id(tokenizer), repr(texts) if texts else _fingerprint(config))
     if state.huggingface_files is None or state.huggingface_files[0] != key:
         with tempfile.TemporaryDirectory() as folder:
-            _save_config(config, folder)
+            if texts:
+                _write_texts(texts, folder)
+            else:
+                _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
             files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
@@ -215,6 +221,13 @@ def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) 
         _C.sync_file(str(directory / temporary))
         written.append(_C.FileDigest(name, len(content), _C.crc32c(content)))
     return written
+
+
+def _write_texts(texts: Mapping[str, str], folder: str) -> None:
+    for name, text in texts.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _save_config(config: object, folder: str) -> None:

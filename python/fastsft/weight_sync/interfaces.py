@@ -36,6 +36,9 @@ class NativeEngine(Engine, Protocol):
     def compute_dtype(self) -> torch.dtype:
         """Dtype of the weights that forward reads."""
 
+    def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
+        """File name -> content of what describes a model whose parameters have `dtype`; {}: not known."""
+
     def take_changed_weights(self) -> bool:
         """Let weights count that a script has changed in the model; True for any; collective."""
 

@@ -9,6 +9,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastsft.weight_sync.agreement import TransferAgreement, ranks_of
 from fastsft.weight_sync.engine import EngineState, exclusive, state_source
@@ -22,6 +23,9 @@ from fastsft.weight_sync.plan import parameter_dtype
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.source import WeightSource
 from fastsft.weight_sync.tensor_stream import Staging
+
+if TYPE_CHECKING:
+    import torch
 
 
 class SaveRun:
@@ -199,7 +203,7 @@ def fsdp_save_state_dict(
                         opening.agree({"step": step, "format": format})
                     source.take_changes()
                     snapshot, error = slot.staging.take(source, dtype, step)
-                files = _small_files(engine, source)
+                files = _small_files(engine, source, dtype)
                 job = SaveJob(directory, snapshot, writer, exchange, error, files, _fsdp_version(engine))
                 run = slot.run = SaveRun(job, deadline_s, queue.other(slot))
     except BaseException as failure:
@@ -243,8 +247,10 @@ def _queue(state: EngineState, coordinator: Coordinator, replace_pending: bool) 
     return queue
 
 
-def _small_files(engine: Engine, source: WeightSource) -> dict[str, bytes]:
-    return huggingface_files(engine, source.config) if source.rank == 0 else {}
+def _small_files(engine: Engine, source: WeightSource, dtype: torch.dtype | None) -> dict[str, bytes]:
+    if source.rank != 0:
+        return {}
+    return huggingface_files(engine, source.config, source.model_texts(dtype))
 
 
 def _dispatch(run: SaveRun, name: str, coordinator: Coordinator, rank: int, step: int) -> None:

@@ -159,6 +159,10 @@ class BroadcastSource(ABC):
 class WeightSource(BroadcastSource):
     """Yields the state dict, whatever an engine would send: what a save needs."""
 
+    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
+        """Files that describe the model of a save with parameters in `dtype`; {}: those of `config`."""
+        return {}
+
     def gathers(self) -> bool:
         """True if `rows` is collective; the same on all ranks."""
         return self.world_size > 1
@@ -253,6 +257,9 @@ class EngineSource(WeightSource):
         self.rank, self.world_size = self._native.rank, self._native.world_size
         self.config = json.loads(self._native.config_json)
         self._dtype = torch.float32 if self._master else engine.compute_dtype
+
+    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
+        return cast(NativeEngine, self.engine).model_texts(dtype or self._dtype)
 
     def take_changes(self) -> bool:
         return cast(NativeEngine, self.engine).take_changed_weights()
