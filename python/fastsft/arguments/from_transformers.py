@@ -75,7 +75,7 @@ def says(args: TrainingArguments, name: str) -> bool:
 
 
 def way_to_set(args: TrainingArguments, name: str, value: object) -> str:
-    """How to give the field `name` in place of what `args` have, for messages."""
+    """The way to give the field `name`, in place of what `args` have, for messages."""
     return f"--{name} {value}" if says(args, name) else f"fastsft.TrainingArguments({name}={value!r})"
 
 
