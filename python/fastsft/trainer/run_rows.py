@@ -28,12 +28,13 @@ class RunRows:
         self._position: ReadPosition | None = None
         self._foreign: ForeignStates | None = None
         self._source: _C.StepSource | None = None
+        self._is_restored = False  # random states, for the epoch that is next
 
     def begin(self) -> None:
         """Random states as the checkpoint has them: what ran since may have drawn numbers."""
         states, self._trainer.resumed_states = self._trainer.resumed_states, None
         self._foreign, self._trainer.foreign_states = self._trainer.foreign_states, None
-        self._position = None
+        self._position, self._is_restored = None, states is not None
         if states is None:
             return
         RandomState.of_json(states).set()
@@ -51,13 +52,14 @@ class RunRows:
         """The steps of `epoch` from step `first` on. ValueError for a data set of another length."""
         trainer = self._trainer
         self.close()
+        goes_on, self._is_restored = self._is_restored and first > 0, False
         self._place_foreign(epoch, first)
         rows = self._rows_now(epoch)
         cost = trainer.model.conversation_cost()
         if not rows.is_read:
             if self._source is None:
                 self._source = step_source(trainer.args, rows, trainer.token_budget, cost)
-            return NativeEpoch(trainer.args, rows, epoch, self._source)
+            return NativeEpoch(trainer.args, rows, epoch, self._source, goes_on=goes_on)
         groups = EpochGroups(trainer.args, rows, epoch, None)
         cut = StepCut(trainer.token_budget, cost, trainer.model, trainer.make_room)
         position, self._position = self._position if first else None, None

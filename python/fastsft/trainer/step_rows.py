@@ -35,13 +35,25 @@ class StepRows(NamedTuple):
 
 
 class NativeEpoch:
-    """The steps of one epoch over native rows. source: of `step_source`."""
+    """The steps of one epoch over native rows. source: of `step_source`.
 
-    def __init__(self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource) -> None:
+    goes_on: the global generators are as a checkpoint within the epoch has them, after its loader's draw.
+    """
+
+    def __init__(
+        self,
+        args: TrainingArguments,
+        rows: TokenRows,
+        epoch: int,
+        source: _C.StepSource,
+        *,
+        goes_on: bool = False,
+    ) -> None:
         self._args, self._rows = args, rows
         self.groups = EpochGroups(args, rows, epoch, source)
         self._taken: int | None = None
-        draw_loader_seed()
+        if not goes_on:
+            draw_loader_seed()
 
     def take(self, step: int) -> StepRows:
         """Those of `step`. ValueError when a script has changed the data set meanwhile."""
