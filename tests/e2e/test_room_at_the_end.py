@@ -73,6 +73,16 @@ def test_a_merged_model_without_room_is_refused_at_the_start(
     assert "the model at the end of the run needs " in run.all_text() and "{'loss'" not in run.text()
 
 
+def test_a_merged_model_needs_its_own_room_and_little_more(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path
+) -> None:
+    fill(disk, 4 << 20)
+    warm.start({**two_steps, "lora": True, "lora_r": 1, "save_merged": True}, disk / "out").finish()
+    assert (
+        weights_of(disk / "out" / "merged").keys() == weights_of(Path(two_steps["model_name_or_path"])).keys()
+    )
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_full_disk_at_the_end_is_waited_for(
     warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int

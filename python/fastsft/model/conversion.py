@@ -43,7 +43,7 @@ _COPIED = (
     "NOTICE.txt",
     "USE_POLICY.md",
 )
-_ROOM_FOR_SMALL_FILES = 64 << 20
+_ROOM_FOR_A_HEADER, _ROOM_FOR_CONFIGURATION = 256, 1 << 20  # of a tensor's name; and licence, model card
 _STEP, _LAYOUT = 0, ""  # in the manifest: no checkpoint has these
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
@@ -94,7 +94,7 @@ def convert_model(
     size = sum(each.count * _BITS[stored[each.name]] // 8 for each in kept)
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    check_free_space(parent, size + _ROOM_FOR_SMALL_FILES)
+    check_free_space(parent, size + _bytes_of_small_files(tokenizer or source, len(kept)))
     # In a folder of its own: a run that saves into `parent` removes what it finds half written there.
     workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
@@ -113,6 +113,12 @@ def convert_model(
         if not replaces:
             shutil.rmtree(workshop, ignore_errors=True)
     return Converted(target, len(kept), size, number, left_out)
+
+
+def _bytes_of_small_files(tokenizer: Path, tensors: int) -> int:
+    """Of what is written besides the numbers of the weights, about."""
+    files = sum(map(len, KeptFiles.of(tokenizer).contents.values()))
+    return files + tensors * _ROOM_FOR_A_HEADER + _ROOM_FOR_CONFIGURATION
 
 
 def is_converted(directory: str | Path) -> bool:
