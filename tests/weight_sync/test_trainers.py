@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, TrainerCallback
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    TrainerCallback,
+)
 
 import fastsft
 from fastsft.runtime.place import launch
@@ -162,3 +170,51 @@ def test_a_save_has_the_configuration_of_save_model(save_dtype: str | None, tmp_
     assert found["eos_token_id"] == [1, 7]
     saved = json.loads((tmp_path / "save" / "huggingface" / "config.json").read_text())
     assert (saved["attn_logit_softcapping"], saved["dtype"]) == (50.0, save_dtype or "bfloat16")
+
+
+def directory_with_buffers(folder: Path) -> tuple[str, str, torch.Tensor]:
+    """A tiny GLM 4 with experts, and its buffer in float32, which bfloat16 cannot say."""
+    config = AutoConfig.for_model(
+        "glm4_moe", vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        head_dim=8, num_attention_heads=2, num_key_value_heads=2, moe_intermediate_size=8, n_routed_experts=4,
+        num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1, first_k_dense_replace=0,
+    )  # fmt: skip
+    made = AutoModelForCausalLM.from_config(config)
+    ((name, buffer),) = [each for each in made.named_buffers() if "correction" in each[0]]
+    buffer.copy_(torch.tensor([1.0031, 1.0047, -0.50123, 0.30003]))
+    made.save_pretrained(folder)
+    return str(folder), name, buffer
+
+
+def test_buffers_keep_their_values(tmp_path: Path) -> None:
+    model, name, value = directory_with_buffers(tmp_path / "base")
+    trainer = fastsft.Trainer(
+        model, arguments(tmp_path / "out", bf16=True, max_steps=2), train_dataset=Plain()
+    )
+    engine, coordinator, synchronizer = FastsftEngine(trainer), CheckpointCoordinator(), Synchronizer()
+    for step in (1, 2):  # the second time without looking
+        fsdp_save_state_dict(
+            engine, str(tmp_path / "save"), step, coordinator, None, format="hf", save_dtype="bfloat16"
+        )
+        coordinator.wait_all()
+        fsdp_upload_state_dict(engine, synchronizer, step, None)
+        for found in (read_state_dict(tmp_path / "save"), synchronizer.get_model_state_dict()[0] or {}):
+            assert found[name].dtype == torch.float32 and torch.equal(found[name], value)
+            assert {each.dtype for other, each in found.items() if other != name} == {torch.bfloat16}
+        trainer.train()
+    assert name not in sync_plan(engine).names
+    plan = sync_plan(engine, send_buffers=True)
+    assert dict(zip(plan.names, plan.dtype_names, strict=True))[name] == "float32"
+
+
+def test_buffers_of_a_given_model_that_a_script_changes_are_sent(tmp_path: Path) -> None:
+    model, name, value = directory_with_buffers(tmp_path / "base")
+    module = AutoModelForCausalLM.from_pretrained(model)
+    trainer = fastsft.Trainer(module, arguments(tmp_path / "out", bf16=True), train_dataset=Plain())
+    engine, synchronizer = FastsftEngine(trainer), Synchronizer()
+    fsdp_upload_state_dict(engine, synchronizer, 1, None)
+    assert torch.equal((synchronizer.get_model_state_dict()[0] or {})[name], value)
+    module.get_buffer(name).add_(1e-5)  # less than bfloat16 can tell
+    change(module)
+    fsdp_upload_state_dict(engine, synchronizer, 2, None)
+    assert torch.equal((synchronizer.get_model_state_dict()[0] or {})[name], value + 1e-5)

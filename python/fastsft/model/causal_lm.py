@@ -297,6 +297,10 @@ class CausalLM(ObjectHooks, AdapterHooks):
         """
         yield name, tensor
 
+    def buffer_dtypes(self) -> dict[str, torch.dtype]:
+        """Of tensors in the engine that are buffers of transformers' model, by name."""
+        return {}
+
     def class_name(self) -> str | None:
         """Of transformers' model that computes; None: by the family."""
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -116,6 +116,12 @@ class FastsftEngine:
         agreement = Agreement("taking over changed weights")
         taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
         return any(agreement.settle(taken))
+
+    @property
+    def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
+        """Of what is saved with the weights and is no parameter; {} for a `model` that is no CausalLM."""
+        model = self.trainer.model
+        return model.buffer_dtypes() if isinstance(model, CausalLM) else {}
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
         """As `save_model` writes them, in words of `dtype`; {} for a `model` that is no CausalLM."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,10 @@ class NativeEngine(Engine, Protocol):
     @property
     def compute_dtype(self) -> torch.dtype:
         """Dtype of the weights that forward reads."""
+
+    @property
+    def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
+        """Of the tensors that are buffers of the model, by name."""
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
         """File name -> content of what describes a model whose parameters have `dtype`; {}: not known."""

@@ -248,7 +248,8 @@ def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
 class EngineSource(WeightSource):
     """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
 
-    `master` of the engine adapter: float32 masters instead.
+    `master` of the engine adapter: float32 masters instead. Buffers have their own dtype and the masters'
+    values, which are kept, as training never changes them, and gathered again only after a change.
     """
 
     def __init__(self, engine: NativeEngine) -> None:
@@ -257,27 +258,59 @@ class EngineSource(WeightSource):
         self.rank, self.world_size = self._native.rank, self._native.world_size
         self.config = json.loads(self._native.config_json)
         self._dtype = torch.float32 if self._master else engine.compute_dtype
+        self._buffers = dict(engine.buffer_dtypes)
+        self._units = _C.unit_tensors(self._native)
+        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
 
     def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
         return cast(NativeEngine, self.engine).model_texts(dtype or self._dtype)
 
     def take_changes(self) -> bool:
-        return cast(NativeEngine, self.engine).take_changed_weights()
+        taken = cast(NativeEngine, self.engine).take_changed_weights()
+        if taken:
+            self._exact.clear()
+        return taken
 
     def describe(self) -> list[Described]:
-
         tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
         return [
-            Described(name, tuple(shape), self._dtype, False, number)
+            Described(name, tuple(shape), self._buffers.get(name, self._dtype), name in self._buffers, number)
             for number, (name, shape) in enumerate(tensors)
         ]
 
     def whole(self) -> Iterator[list[Named]]:
+        for unit, tensors in enumerate(self._units):
+            buffers = [name for name, _ in tensors if name in self._buffers]
+            yield self._with_buffers(unit, buffers) if buffers else self._gathered(unit)
 
-        for unit in range(len(self._native.unit_names)):
-            yield _C.gather_unit(self._native, unit, master=self._master)
+    def _gathered(self, unit: int, *, master: bool = False) -> list[Named]:
+        return list(_C.gather_unit(self._native, unit, master=master or self._master))
+
+    def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
+        """A unit with the exact values of its buffers `names`; all ranks see the same, and decide alike."""
+        named = self._gathered(unit)
+        exact = self._exact.get(unit)
+        if exact is None or not exact.are_of(named):
+            rounded = {name: tensor.clone() for name, tensor in named if name in names}
+            masters = dict(self._gathered(unit, master=True))
+            values = {name: masters[name].to(self._buffers[name], copy=True) for name in names}
+            exact = self._exact[unit] = _ExactBuffers(rounded, values)
+            named = self._gathered(unit)
+        return [(name, exact.values.get(name, tensor)) for name, tensor in named]
 
     def rows(self) -> Iterator[Rows]:
         for unit in self.whole():
             for name, tensor in unit:
-                yield rows_of_whole(name, tensor, False, self.rank, self.world_size)
+                yield rows_of_whole(name, tensor, name in self._buffers, self.rank, self.world_size)
+
+
+@dataclass(frozen=True)
+class _ExactBuffers:
+    """Buffers of a unit. rounded: as they came with the unit, by name. values: in their own dtypes."""
+
+    rounded: dict[str, torch.Tensor]
+    values: dict[str, torch.Tensor]
+
+    def are_of(self, named: Sequence[Named]) -> bool:
+        """True if the unit has the buffers that it had then."""
+        return all(_same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)

@@ -102,6 +102,11 @@ class GenericParts(CausalLM):
         """As CausalLM's."""
         return list(aliases(self._plain.model, self._plain.units))
 
+    def buffer_dtypes(self) -> dict[str, torch.dtype]:
+        """As CausalLM's."""
+        placed = [one for unit in self._plain.units for one in unit.parameters]
+        return {part.name: one.buffer for one in placed if one.buffer is not None for part in one.stored}
+
     def class_name(self) -> str | None:
         """As CausalLM's."""
         return type(self._plain.model).__name__
