@@ -27,7 +27,7 @@ OASST = {"message_id": "6ab", "parent_id": None, "text": "Can you?", "role": "pr
         ("Firefly", {"kind": "x", "input": "q", "target": "r"},
          'if "input" is asked and "target" is the reply, name them "prompt" and "completion"'),
         ("Capybara", {"source": "x", "conversation": [{"input": "q", "output": "r"}] * 2},
-         '"conversation" is a list of objects with input, output: write each as two messages, {"role": "user"'),
+         '"conversation" is a list of objects with input, output: write each as two messages, {"role"'),
         ("OpenAssistant", OASST, "one message of a tree; make conversations of the trees, each path from"),
         ("an export", {"data": [{"question": "q", "answer": "r"}]}, "write that list alone into the file"),
         ("SQuAD", {"question": "q", "answers": {"text": ["a"]}}, "its fields are question, answers"),

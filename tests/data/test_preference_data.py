@@ -83,7 +83,7 @@ def test_what_is_none(more: dict[str, Any], tmp_path: Path) -> None:
 
 def test_a_script_that_reads_records_is_refused_them(tmp_path: Path) -> None:
     path = write_records(tmp_path / "d.json", [{"conversations": FROM[:2], **PAIR}])
-    with pytest.raises(ValueError, match="d.json: record 0: .* are preference data"):
+    with pytest.raises(ValueError, match=r"d\.json: record 0: .* are preference data"):
         read_records([DataFile(str(path))])
     escaped = [{"conversations": [{"from": "human", "value": '{"label": true}'}, FROM[1]], "id": "label"}]
     assert read_records([DataFile(str(write_records(path, escaped)))]) == escaped
