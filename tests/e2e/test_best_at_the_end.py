@@ -1,14 +1,16 @@
-"""--load_best_model_at_end when the run is killed at its end, or its best checkpoint is damaged or elsewhere."""
+"""--load_best_model_at_end where a run is killed at its end, or its best checkpoint damaged or elsewhere."""
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from saved_runs import same
+from saved_runs import copy, same
+from small_model import DATA
 from tiny_models import weights_of
 from warm_ranks import WarmRanks
 
@@ -92,3 +94,18 @@ def test_the_best_checkpoint_among_those_put_aside(
     aside = next(output.glob("previous-*-checkpoint-6"))
     text = warm.start({**best, "max_steps": 9, "resume_from_checkpoint": aside}, output).finish()
     assert f"loaded the best weights: {str(aside)[:-1]}3, eval_loss " in text
+
+
+def test_other_data_to_evaluate_on_are_told(warm: WarmRanks, best: dict[str, Any], tmp_path: Path) -> None:
+    warm.start(best, tmp_path / "out").finish()
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(json.loads(DATA.read_text())[:20]))
+    for number, (path, is_told) in enumerate(((other, True), (DATA, False))):
+        flags = {**best, "eval_data_path": path, "num_train_epochs": 2}
+        output = copy(tmp_path / "out", tmp_path / str(number), 3, 6)
+        run = warm.start(flags, output)
+        run.finish()
+        line = (
+            "the data to evaluate on were others: the losses before and from here on cannot be compared, and"
+        )
+        assert (line in run.all_text()) == is_told

@@ -68,6 +68,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
         "losses": trainer.losses.to_json(),
+        "eval_data": _eval_data(trainer),
         **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
         **describe_request(
             trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
@@ -130,6 +131,14 @@ def data_position(
     return {"epoch": epoch, "conversations": consumed}
 
 
+def _eval_data(trainer: SavedRun) -> dict[str, str | None] | None:
+    """`data_hash` of what is evaluated on, by name, "" for the only one; None without it."""
+    rows = trainer.eval_rows
+    if rows is None:
+        return None
+    return {name: data_hash(each) for name, each in (rows if isinstance(rows, dict) else {"": rows}).items()}
+
+
 def data_hash(rows: TokenRows) -> str | None:
     """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks.
 
@@ -177,6 +186,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     _keep_tuned_products(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
+    _warn_of_eval_data(trainer, saved.get("eval_data"), current["eval_data"], directory)
     for name in _WARN:
         if name in saved and saved[name] != current[name]:
             warn_of_change(directory, name, saved[name], current[name])
@@ -199,6 +209,19 @@ def _warn_of_base_types(old: str | None, new: str | None, directory: str | Path)
     """Weights of another type may be the same ones, or other ones."""
     if old is not None and new is not None and has_other_types(old, new):
         warn_of_change(directory, "the type of the base weights", types_of(old), types_of(new))
+
+
+def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: str | Path) -> None:
+    """Losses of evaluations of other data say nothing of which model is better."""
+    if not isinstance(old, dict) or not isinstance(new, dict) or old == new:
+        return
+    if None in (*old.values(), *new.values()):
+        return
+    best = ", and the best of all is looked for (--metric_for_best_model)"
+    warn_once(
+        f"{directory}: the data to evaluate on were others: the losses before and from here on cannot be "
+        f"compared{best if trainer.args.metric_for_best_model else ''}"
+    )
 
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:

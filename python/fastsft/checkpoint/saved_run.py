@@ -79,6 +79,10 @@ class SavedRun(TrainedRun, Protocol):
         """The rows of it."""
 
     @property
+    def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
+        """Of the data to evaluate on."""
+
+    @property
     def bad_steps(self) -> HasState:
         """Judge of steps."""
 

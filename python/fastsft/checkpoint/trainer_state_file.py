@@ -42,6 +42,7 @@ _RUN_STATE: Mapping[str, Shape] = {
     "base_weights": Optional(str),
     "micro_batch_tokens": Optional(Count),
     "launched_by": Optional(dict),
+    "eval_data": Optional(dict),
     "bad_steps": Optional(
         {
             "left_out": Optional(ListOf(Count)),

@@ -116,7 +116,7 @@ def convert_model(
 
 
 def _bytes_of_small_files(tokenizer: Path, tensors: int) -> int:
-    """Of what is written besides the numbers of the weights, about."""
+    """Of what is written next to the numbers of the weights, about."""
     files = sum(map(len, KeptFiles.of(tokenizer).contents.values()))
     return files + tensors * _ROOM_FOR_A_HEADER + _ROOM_FOR_CONFIGURATION
 
