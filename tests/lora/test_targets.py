@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from fastsft.lora.adapter_files import AdapterDirectory, write_adapter
 from fastsft.lora.initial import initial_values
 from fastsft.lora.modules import modules_of
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import check_joined, resolve
+from fastsft.lora.targets import check_joined, resolve, settled
 from fastsft.runtime.messages import collected
 from tiny_models import CONFIGS
 
@@ -220,3 +222,37 @@ def test_a_name_that_matches_nothing_is_told() -> None:
         resolve(LoraSettings.from_config(settings, "LoraConfig"), config)
     (line,) = notices.warned
     assert line.startswith("LoRA: the target module foo matches nothing; the model's linear layers are ")
+
+
+_OVERLAPPING: dict[str, dict[str, Any]] = {
+    "alpha": {"alpha_pattern": {"q_proj": 1, r"(^|.*)layers.*": 64}},
+    "rank": {"rank_pattern": {"q_proj": 6, r".*layers\.0.*": 3}},
+    "both": {"alpha_pattern": {"v_proj": 2, r".*layers\.1.*": 9}, "rank_pattern": {"v_proj": 2, ".*": 3}},
+}
+
+
+@pytest.mark.parametrize("case", _OVERLAPPING)
+def test_patterns_that_overlap_say_the_same_in_a_file_which_sorts_keys(case: str, tmp_path: Path) -> None:
+    fields = {"target_modules": ["q_proj", "v_proj"], **_OVERLAPPING[case]}
+    model, lora = peft_model("untied", fields)
+    trained = {
+        name: (each.r["default"], each.scaling["default"])
+        for name, each in model.named_modules()
+        if hasattr(each, "lora_A")
+    }
+    settings = LoraSettings.from_config(lora.to_dict(), "LoraConfig")
+    targets = resolve(settings, config_of(model))
+    values = initial_values(targets, 3, settings.init_lora_weights)
+    write_adapter(tmp_path, settings, targets, values)
+    assert resolve(AdapterDirectory(tmp_path).settings, config_of(model)) == targets
+    base = AutoModelForCausalLM.from_config(AutoConfig.for_model(**{**_SIZES, **CONFIGS["untied"]}))
+    again = PeftModel.from_pretrained(base, tmp_path)
+    found = {name: each for name, each in again.named_modules() if hasattr(each, "lora_A")}
+    assert {name: (each.r["default"], each.scaling["default"]) for name, each in found.items()} == trained
+
+
+def test_patterns_that_do_not_overlap_stay_as_they_are() -> None:
+    config = {**_SIZES, **CONFIGS["untied"]}
+    for pattern in ({"v_proj": 5, r"layers\.1.*q_proj": 3}, {"q_proj": 5, r".*layers\.0.*": 5}):
+        settings = LoraSettings(target_modules=("q_proj", "v_proj"), rank_pattern=pattern, r=2)
+        assert settled(settings, resolve(settings, config)) == settings

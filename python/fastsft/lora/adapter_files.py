@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.lora.names import name_in_engine, name_in_file
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import Targets
+from fastsft.lora.targets import Targets, settled
 from fastsft.model.config import json_text
 from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
 from fastsft.model.weights import pickled_tensors
@@ -144,12 +144,14 @@ def write_adapter(
     """Write adapter_model.safetensors and adapter_config.json into a new directory. Their digests.
 
     values: of everything that is trained, by the engine's names; written as float32. along: frozen tensors
-    that the named base model has other values for; written in their own types. The files are durable on
-    return.
+    that the named base model has other values for; written in their own types. Patterns of which keys overlap
+    are written module by module, as files sort keys. The files are durable on return.
     """
     from fastsft import _C
 
-    config = _C.write_file(str(Path(directory) / CONFIG_NAME), adapter_config_text(settings))
+    config = _C.write_file(
+        str(Path(directory) / CONFIG_NAME), adapter_config_text(settled(settings, targets))
+    )
     named = {name_in_file(name, targets): values[name].detach().float() for name in targets.shapes()}
     named |= {name_in_file(name, targets): value.detach() for name, value in (along or {}).items()}
     specs = [

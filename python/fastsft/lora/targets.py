@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
 from fastsft.lora.settings import LoraSettings
@@ -15,6 +15,7 @@ from fastsft.runtime.messages import warn_once
 ALL_LINEAR = "all-linear"
 # Linears of one place whose weights are one matrix in the engine (csrc/model/linears.h).
 _JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_N = TypeVar("_N", int, float)
 _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
 
 
@@ -195,8 +196,32 @@ def _adapter(settings: LoraSettings, module: Module) -> Adapter:
 
 def _of_pattern(pattern: Mapping[str, float], name: str, otherwise: float) -> float:
     """The value of the first key that matches the end of `name`. Source: peft's get_pattern_key."""
-    key = next((key for key in pattern if re.match(rf"(.*\.)?({key})$", name)), name)
+    key = next(_keys_of(pattern, name), name)
     return pattern.get(key, otherwise)
+
+
+def _keys_of(pattern: Mapping[str, float], name: str) -> Iterator[str]:
+    return (key for key in pattern if re.match(rf"(.*\.)?({key})$", name))
+
+
+def settled(settings: LoraSettings, targets: Targets) -> LoraSettings:
+    """`settings` that say the same whatever the order of their patterns' keys, which files do not keep.
+
+    A pattern of which several keys match a module, with other values, gets one key for each module.
+    """
+    names = [adapter.module for adapter in targets.adapters]
+    return replace(
+        settings,
+        rank_pattern=_settled(settings.rank_pattern, names),
+        alpha_pattern=_settled(settings.alpha_pattern, names),
+    )
+
+
+def _settled(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[str, _N]:
+    keys = {name: list(_keys_of(pattern, name)) for name in names}
+    if all(len({pattern[key] for key in matching}) <= 1 for matching in keys.values()):
+        return pattern
+    return {name: pattern[matching[0]] for name, matching in keys.items() if matching}
 
 
 def _whole_modules(
