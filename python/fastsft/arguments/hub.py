@@ -24,7 +24,7 @@ class HubArguments:
     hub_always_push: bool = used(
         False,
         "upload every save",
-        "else the newest takes the place of one that waits for an upload under way",
+        "else the newest replaces one that waits for an upload under way",
     )
     hub_revision: str | None = used(None, "branch")
     push_to_hub_model_id: str | None = used(None, "old name of hub_model_id")
