@@ -51,6 +51,11 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
     return model
 
 
+# Words for the same in configurations of transformers 4 that have others: by model type.
+_GPT_NEOX = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+_OLDER_ROPE = {"gpt_neox": _GPT_NEOX, "gpt_neox_japanese": _GPT_NEOX}
+
+
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     """transformers' configuration of a config.json. ValueError when it knows none."""
     import transformers
@@ -64,7 +69,9 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     except ValueError as error:
         raise ValueError(f"config.json: {first_line(error)}") from error
     if is_older:
-        plain |= _older_rope(plain.pop("rope_parameters", None) or {})
+        rope = _older_rope(plain.pop("rope_parameters", None) or {})
+        older = _OLDER_ROPE.get(str(config.get("model_type")), {})
+        plain |= {older.get(key, key): value for key, value in rope.items()}
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
     except Exception as error:  # transformers 5 has classes of errors of its own
