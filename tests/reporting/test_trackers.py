@@ -23,6 +23,8 @@ from fastsft.runtime import messages as notices
 from fastsft.trackers import registry
 from fastsft.trackers.tensorboard import TensorBoardTracker
 from fastsft.trackers.tracker import Tracker, number, tracker_names
+from saving_run import make_trainer
+from tiny_models import write_model
 
 LOGS = [
     (1, {"loss": 2.5, "grad_norm": 0.75, "learning_rate": 1e-05, "epoch": 0.25}),
@@ -134,6 +136,7 @@ class Recorder(types.ModuleType):
         self.calls, self.run, self.config, self.summary = [], None, {}, {}
 
     def init(self, **options):
+        assert self.run is None
         self.calls.append(("init", options))
         self.run = types.SimpleNamespace(summary=self.summary, _label=lambda **_: None)
         self.config = Config()
@@ -144,7 +147,8 @@ class Recorder(types.ModuleType):
     def log(self, values):
         self.calls.append(("log", values))
 
-    def finish(self):
+    def finish(self, exit_code=0):
+        self.calls.append(("finish", exit_code))
         self.run = None
 
 
@@ -176,10 +180,99 @@ def test_wandb_is_told_what_transformers_tells_it(tmp_path, monkeypatch):
     assert told[0][0][0] == ("init", {"project": "huggingface", "name": "one"})
 
 
+@pytest.fixture
+def wandb(tmp_path, monkeypatch):
+    """wandb's library, trackers of it, and what it was told: runs, their ends, values."""
+    library = Recorder("wandb")
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    monkeypatch.setattr(Tracker, "_current", {})
+    library.args = TrainingArguments(output_dir=str(tmp_path), run_name="one")
+    library.tracker = lambda: registry.trackers()["wandb"]()
+    library.told = lambda: [
+        call[1] if call[0] == "log" else call[0] if call[0] == "init" else call
+        for call in library.calls
+        if call[0] != "define_metric"
+    ]
+
+    def fire(tracker, event, **values):
+        state = TrainerState(max_steps=2, global_step=1)
+        getattr(tracker, event)(library.args, state, TrainerControl(), model=MODEL, logs=values)
+
+    library.fire = fire
+    return library
+
+
+def logged(**values):
+    return {**{name.replace("_", "/", 1): value for name, value in values.items()}, "train/global_step": 1}
+
+
+def test_an_evaluation_after_a_training_is_in_its_run(wandb):
+    """As with transformers, which finishes no run; a second training of the Trainer goes on in it, too."""
+    tracker = wandb.tracker()
+    for event in ("on_train_begin", "on_train_end", "on_log", "on_train_begin", "on_train_end"):
+        wandb.fire(tracker, event, eval_loss=1.0)
+    assert wandb.told() == ["init", logged(eval_loss=1.0)] and wandb.run is not None
+
+
+def test_another_trainer_has_a_run_of_its_own(wandb):
+    first, second = wandb.tracker(), wandb.tracker()
+    for event in ("on_train_begin", "on_train_end"):
+        wandb.fire(first, event)
+    wandb.fire(second, "on_train_begin")
+    wandb.fire(second, "on_log", eval_loss=2.0)
+    assert wandb.told() == ["init", ("finish", 0), "init", logged(eval_loss=2.0)]
+
+
+def test_another_trainer_that_evaluates_in_the_middle_ends_no_run(wandb):
+    first, second = wandb.tracker(), wandb.tracker()
+    wandb.fire(first, "on_train_begin")
+    wandb.fire(second, "on_log", eval_loss=2.0)
+    wandb.fire(first, "on_log", eval_loss=1.0)
+    assert wandb.told() == ["init", logged(eval_loss=2.0), logged(eval_loss=1.0)]
+
+
+def test_a_training_that_fails_ends_its_run(wandb):
+    first, second = wandb.tracker(), wandb.tracker()
+    wandb.fire(first, "on_train_begin")
+    wandb.fire(first, "on_train_stopped")
+    wandb.fire(second, "on_train_begin")
+    assert wandb.told() == ["init", ("finish", 1), "init"]
+
+
+def test_runs_of_the_script_are_left_open(wandb):
+    """Also one that it began after it had finished that of a training."""
+    first, second = wandb.tracker(), wandb.tracker()
+    wandb.fire(first, "on_train_begin")
+    wandb.fire(first, "on_train_end")
+    wandb.finish()
+    wandb.init()
+    wandb.fire(second, "on_train_begin")
+    wandb.fire(second, "on_train_stopped")
+    assert wandb.told() == ["init", ("finish", 0), "init"]
+    wandb.finish()
+    wandb.fire(first, "on_log", eval_loss=1.0)
+    assert wandb.told()[3:] == [("finish", 0), "init", logged(eval_loss=1.0)]
+
+
+def test_a_trainer_tells_its_trackers_that_it_failed(wandb, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "is_installed", lambda kind: True)
+
+    class Fails(fastsft.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            raise RuntimeError("of the script")
+
+    trainer = make_trainer(write_model(tmp_path / "model", "untied"), tmp_path / "out", report_to="wandb")
+    trainer.add_callback(Fails())
+    with pytest.raises(RuntimeError, match="of the script"):
+        trainer.train()
+    assert wandb.told() == ["init", ("finish", 1)]
+
+
 def run_script(code, tmp_path, **env):
     script = tmp_path / "script.py"
     script.write_text(code)
-    paths = os.pathsep.join([str(PACKAGE), str(Path(__file__).parent)])
+    tests = Path(__file__).parent
+    paths = os.pathsep.join(map(str, [PACKAGE, tests, tests.parent / "support"]))
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
         env={**os.environ, "PYTHONPATH": paths, **env},
@@ -220,6 +313,37 @@ points = {name: [(m.step, m.value) for m in client.get_metric_history(run.info.r
           for name in run.data.metrics}
 print(json.dumps([points, run.data.params, run.info.run_name, run.info.status]))
 """
+
+
+EVALUATE_LATER = """
+import mlflow
+from fastsft.callbacks import TrainerControl
+from fastsft.callbacks.state import TrainerState
+assert mlflow.active_run() is None
+(tracker,) = make_trackers(args.report_to)
+test_trackers.play(tracker, args)
+with mlflow.start_run():  # the script's own
+    pass
+tracker.on_log(args, TrainerState(global_step=2), TrainerControl(), logs={"eval_later": 7.0})
+assert mlflow.active_run() is None
+tracker.on_train_begin(args, TrainerState(), TrainerControl())
+tracker.on_train_stopped(args, TrainerState(), TrainerControl())
+assert mlflow.active_run() is None
+client = mlflow.MlflowClient()
+runs = client.search_runs(["0"])
+print(json.dumps([[run.info.status, run.data.metrics.get("eval_later")] for run in runs]))
+"""
+
+
+@needs("mlflow")
+def test_mlflow_run_ends_with_the_training_and_takes_later_evaluations(tmp_path):
+    code = PLAY.replace("NAME", "mlflow") + EVALUATE_LATER
+    uri = f"file://{tmp_path}/runs"
+    output = run_script(code, tmp_path, MLFLOW_TRACKING_URI=uri, MLFLOW_ALLOW_FILE_STORE="true")
+    runs = json.loads(output.splitlines()[-1])
+    assert sorted(runs, key=str) == [
+        ["FAILED", None], ["FINISHED", 7.0], ["FINISHED", None], ["FINISHED", None],
+    ]  # fmt: skip
 
 
 @needs("mlflow")
@@ -263,7 +387,7 @@ class Broken(Tracker):
         self.calls += 1
         raise OSError("no route to host")
 
-    def close(self):
+    def close(self, *, failed):
         raise OSError("still none")
 
 

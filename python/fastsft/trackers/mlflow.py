@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import re
+import time
 from itertools import islice
 from types import ModuleType
 from typing import Any
 
+from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, number, run_settings
 
@@ -39,6 +41,7 @@ class MlflowTracker(Tracker):
             if "MLFLOW_EXPERIMENT_NAME" in os.environ:
                 mlflow.set_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
             mlflow.start_run(run_name=getattr(args, "run_name", None), nested=nested)
+        self._run_id, self._has_ended = mlflow.active_run().info.run_id, False
         self._log_settings(run_settings(args, model))
         if "MLFLOW_TAGS" in os.environ:
             mlflow.set_tags(json.loads(os.environ["MLFLOW_TAGS"]))
@@ -56,16 +59,39 @@ class MlflowTracker(Tracker):
             self._mlflow.log_params(batch)
 
     def log(self, logs: Values, step: int) -> None:
-        """Numbers, under names with characters that MLflow takes; a line names what is none."""
+        """Numbers, under names with characters that MLflow takes; a line names what is none.
+
+        Into the active run, as with transformers; where none is, into the one that has ended.
+        """
         metrics = {}
         for name, value in logs.items():
             if (scalar := number(value)) is not None:
                 metrics[re.sub(r"[^0-9A-Za-z_\-. :/]", "_", name)] = scalar
             else:
                 self.leave_out(name, value, "a number")
-        self._mlflow.log_metrics(metrics, step=step)
+        if self._mlflow.active_run() is not None:
+            self._mlflow.log_metrics(metrics, step=step)
+            return
+        now = int(time.time() * 1000)
+        of_run = [self._mlflow.entities.Metric(name, value, now, step) for name, value in metrics.items()]
+        self._mlflow.MlflowClient().log_batch(self._run_id, metrics=of_run)
 
-    def close(self) -> None:
+    def on_train_begin(
+        self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Open; a second training begins another run."""
+        if self._is_open and self._has_ended:
+            self._is_open = False
+        super().on_train_begin(args, state, control, **given)
+
+    def end(self) -> None:
+        """End a run that was begun here, so that the script can begin its own; evaluations still find it."""
+        self.close(failed=False)
+        self._has_ended = True
+        self.make_room()
+
+    def close(self, *, failed: bool) -> None:
         """End a run that was begun here."""
-        if self._begun:
-            self._mlflow.end_run()
+        active = self._mlflow.active_run()
+        if self._begun and active is not None and active.info.run_id == self._run_id:
+            self._mlflow.end_run("FAILED" if failed else "FINISHED")

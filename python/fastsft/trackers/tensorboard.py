@@ -79,7 +79,7 @@ class TensorBoardTracker(Tracker):
                 self.leave_out(name, value, "a number or a text")
         self._writer.flush()
 
-    def close(self) -> None:
+    def close(self, *, failed: bool) -> None:
         """Close the event file."""
         self._writer.close()
 

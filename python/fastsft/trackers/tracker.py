@@ -35,14 +35,16 @@ class Tracker(TrainerCallback):
     """Base of trackers. `name`: in --report_to. `library`: what it imports and pip installs.
 
     A failure while it opens ends the run, which has not begun. One that comes later is told once and switches
-    the tracker off: a server that does not answer must not cost a run.
+    the tracker off: a server that does not answer must not cost a run. Evaluations after a training go into
+    its run, which ends when a training stops early, when another Trainer begins, and at exit.
     """
 
     name: ClassVar[str]
     library: ClassVar[str]
+    _current: ClassVar[dict[str, Tracker]] = {}  # by name: whose run is the current one of the library
 
     def __init__(self) -> None:
-        self._is_open = self._is_off = False
+        self._is_open = self._is_off = self._trains = False
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
@@ -57,9 +59,17 @@ class Tracker(TrainerCallback):
         """Values of step `step`."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """The run has ended."""
+    def end(self) -> None:
+        """A training has ended, and evaluations may follow: closes, and the next value opens again."""
+        self.stop()
+
+    def close(self, *, failed: bool) -> None:
+        """End the run at the tracker. failed: the training stopped early."""
         raise NotImplementedError
+
+    def is_lost(self) -> bool:
+        """True if the script has ended the run that was opened here."""
+        return False
 
     def on_train_begin(
         self,
@@ -71,9 +81,8 @@ class Tracker(TrainerCallback):
         **_: object,
     ) -> None:
         """Open, on global rank 0."""
-        if state.is_world_process_zero and not self._is_open:
-            self.open(args, state, model)
-            self._is_open, self._is_off = True, False
+        self._begin(args, state, model, training=True)
+        self._trains = True
 
     def on_log(
         self,
@@ -86,21 +95,50 @@ class Tracker(TrainerCallback):
         **_: object,
     ) -> None:
         """Hand the values over; opens when nobody did, as an evaluation without training does."""
-        self.on_train_begin(args, state, control, model=model)
+        self._begin(args, state, model, training=False)
         if self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
 
     def on_train_end(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Close."""
-        self.stop()
-
-    def stop(self) -> None:
-        """Close if open; also called when a run ends early."""
+        """Evaluations may follow."""
+        self._trains = False
         if self._is_open:
-            self._guarded(self.close)
+            self._guarded(self.end)
+
+    def on_train_stopped(
+        self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        """Close, as failed."""
+        self._trains = False
+        self.stop(failed=True)
+
+    def stop(self, *, failed: bool = False) -> None:
+        """Close if open. failed: as in `close`."""
+        if self._is_open:
+            self._guarded(lambda: self.close(failed=failed))
             self._is_open = False
+            self.make_room()
+
+    def make_room(self) -> None:
+        """The library's current run is no longer this one's."""
+        if Tracker._current.get(self.name) is self:
+            del Tracker._current[self.name]
+
+    def _begin(
+        self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None, *, training: bool
+    ) -> None:
+        if self._is_open and self.is_lost():
+            self._is_open = False
+        if self._is_open or not state.is_world_process_zero:
+            return
+        other = Tracker._current.get(self.name)
+        if other is not None and (training or not other._trains):
+            other.stop()  # of another Trainer; an evaluation in the middle of its training goes into its run
+        self.open(args, state, model)
+        self._is_open, self._is_off = True, False
+        Tracker._current.setdefault(self.name, self)
 
     def leave_out(self, name: str, value: object, wanted: str) -> None:
         """The tracker has no place for this value of on_log; a line says so once."""

@@ -40,6 +40,7 @@ class WandbTracker(Tracker):
             name = getattr(args, "run_name", None)
             project = os.environ.get("WANDB_PROJECT", "huggingface")
             wandb.init(project=project, **({"name": name} if name else {}))
+        self._run = wandb.run
         self._wandb.config.update(run_settings(args, model), allow_val_change=True)
         self._wandb.define_metric("train/global_step")
         self._wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
@@ -54,7 +55,14 @@ class WandbTracker(Tracker):
         values = {name: value for name, value in logs.items() if name not in _SUMMARY}
         self._wandb.log({**tracker_names(values), "train/global_step": step})
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Nothing, as with transformers: the run goes on, and the library finishes it at exit."""
+
+    def is_lost(self) -> bool:
+        """True after a script's `wandb.finish()`."""
+        return self._wandb.run is None
+
+    def close(self, *, failed: bool) -> None:
         """Finish a run that was begun here; the script's own stays open."""
-        if self._begun:
-            self._wandb.finish()
+        if self._begun and self._wandb.run is self._run:
+            self._wandb.finish(**({"exit_code": 1} if failed else {}))
