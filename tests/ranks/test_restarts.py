@@ -75,8 +75,8 @@ def test_how_a_job_begins_is_for_its_first_start(tmp_path: Path) -> None:
         done = launch(tmp_path, "killed", **flags)
         assert done.returncode == 0, done.stderr[-4000:]
         line = re.search(
-            r"torchrun started the ranks again: --(\w+) (\S+) was for the first start of this job, which goes "
-            r"on from \S+/checkpoint-(\d+), its own\n",
+            r"torchrun started the ranks again: --(\w+) (\S+) was for the first start of this job, which "
+            r"goes on from \S+/checkpoint-(\d+), its own\n",
             done.stdout,
         )
         assert line and {line[1]: line[2]} == {name: str(value) for name, value in flags.items()}

@@ -13,7 +13,7 @@ _WORDS = re.compile(
 
 
 def is_of_full_disk(error: BaseException) -> bool:
-    """True for an OSError of a full disk or quota, and for errors of fastsft and of libraries that name one."""
+    """True for an OSError of a full disk or quota, and for errors of fastsft and libraries that name one."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
     return isinstance(error, Exception) and _WORDS.search(str(error)) is not None
