@@ -11,6 +11,26 @@ import torch
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import BroadcastSource, Load, Named, Rows, TieCheck, WeightSource, chunk_of
 
+_WIDER = (torch.float32, torch.float64, torch.bfloat16)
+_HALF_ENDS = 65520.0  # what float16 rounds to infinity, from here on
+
+
+def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | None:
+    """What is wrong with sending `tensor` in `dtype`: finite values that float16 has only infinity for."""
+    if dtype != torch.float16 or tensor.dtype not in _WIDER or not tensor.numel():
+        return None
+    low, high = torch.aminmax(tensor.detach())
+    if max(-float(low), float(high)) < _HALF_ENDS:  # never with NaN among them
+        return None
+    sizes = tensor.detach().abs()
+    lost = sizes[sizes.isfinite() & (sizes >= _HALF_ENDS)]
+    if not lost.numel():
+        return None
+    return (
+        f"{name}: expected values that float16 holds, up to 65504, got {lost.numel()} beyond, up to "
+        f"{float(lost.max()):g}; take save_dtype='bfloat16'"
+    )
+
 
 class RowShard:
     """Rank `rank`'s rows of the tensors of `plan`, cut as `torch.chunk` cuts; rank 0 also sends what has no
@@ -91,7 +111,8 @@ class TensorStream:
     """
 
     def __init__(self, source: BroadcastSource, plan: SyncPlan, share: RowShard | None = None) -> None:
-        self._names = (plan if share is None else share.plan).names
+        planned = plan if share is None else share.plan
+        self._names, self._dtypes = planned.names, planned.dtypes
         self._known, self._described = set(self._names), source.names()
         self._check = TieCheck(source.sent_twice())
         self._units = source.whole() if share is None else share.units(source.rows())
@@ -102,7 +123,8 @@ class TensorStream:
     def take(self, first: int, last: int) -> list[torch.Tensor]:
         """Tensors number `first` to `last` of the plan; those before `first` are given up.
 
-        RuntimeError when the model no longer yields what was planned.
+        RuntimeError when the model no longer yields what was planned, ValueError for values that its dtype
+        does not hold.
         """
         del self._window[: first - self._first]
         self._first = first
@@ -128,6 +150,8 @@ class TensorStream:
             if name in apart:
                 self._check.see(name, tensor)
             if number < len(names) and names[number] == name:
+                if (lost := beyond_half(name, tensor, self._dtypes[number])) is not None:
+                    raise ValueError(lost)
                 window.append(tensor.detach().clone() if self._lends_memory else tensor)
                 number += 1
             elif name in self._known:
@@ -174,15 +198,17 @@ class Staging:
         plan = source.plan(dtype)
         index = {name: number for number, name in enumerate(plan.names)}
         check = TieCheck(source.sent_twice())
-        parts = self._copy(source.rows(), plan, index, check)
+        lost: list[str] = []
+        parts = self._copy(source.rows(), plan, index, check, lost)
         missing = [name for number, name in enumerate(plan.names) if number not in parts]
-        error = check.error or (f"tensors of the plan are gone: {missing[:3]}" if missing else None)
+        gone = f"tensors of the plan are gone: {missing[:3]}" if missing else None
+        error = check.error or gone or next(iter(lost), None)
         return Snapshot(source.rank, source.world_size, step, plan, parts), error
 
     def _copy(
-        self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck
+        self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck, lost: list[str]
     ) -> dict[int, Rows]:
-
+        """lost: gets what is wrong with values that the plan's dtypes do not hold."""
         parts, on_device = {}, False
         for row in rows:
             check.see(row.name, row.tensor)
@@ -190,6 +216,8 @@ class Staging:
             if number is None:
                 continue
             buffer = self._buffer(number, plan.dtypes[number], row.tensor)
+            if (wrong := beyond_half(row.name, row.tensor, plan.dtypes[number])) is not None:
+                lost.append(wrong)
             buffer.copy_(row.tensor.detach(), non_blocking=True)
             on_device = on_device or row.tensor.is_cuda
             parts[number] = Rows(row.name, buffer, row.begin, row.is_sharded)
