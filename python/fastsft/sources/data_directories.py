@@ -86,7 +86,7 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _pattern_below(folder: str) -> str | None:
-    """A pattern for data in a folder below `folder`, as in clones of the hub: of the split train, or the first."""
+    """A pattern for data in a folder below `folder`, as clones of the hub have it: of train, or the first."""
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
     files = [file for level in levels for file in sorted(level) if kind_of_data(file)]
     files = [file for file in files if os.path.basename(file) not in NOT_DATA]
