@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from fastsft import _C
+from fastsft.arguments import TrainingArguments
+from fastsft.checkpoint.last_save import LastSaves
+from fastsft.trainer.signals import SignalGuard
 from small_disks import fill, small_disk, why_not
 from tiny_models import weights_of
 from warm_ranks import Run, WarmRanks, spread
@@ -124,3 +128,22 @@ def test_the_waiting_ends(warm: WarmRanks, two_steps: dict[str, Any], disk: Path
     run = start_full(warm, two_steps, disk, ranks, save_patience=2)
     assert run.wait(60) == [1, 3][:ranks]
     assert WAITS in run.text() and "are free; free some space" in run.text(name="err")
+
+
+def test_what_can_be_spared_goes_before_anybody_waits(tmp_path: Path) -> None:
+    """With --load_best_model_at_end and --save_total_limit 1 the last checkpoint."""
+    happened: list[str] = []
+
+    def save() -> str:
+        happened.append("save")
+        if "room" not in happened:
+            raise _C.FileError("out: a save needs 2 MiB, 1 MiB are free; free some space")
+        return "saved"
+
+    def make_room() -> bool:
+        happened.append("room")
+        return True
+
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    assert LastSaves(args, SignalGuard(), make_room).save("the model", save) == "saved"
+    assert happened == ["save", "room", "save"]

@@ -185,3 +185,27 @@ def test_a_best_checkpoint_that_could_not_be_written(
     )
     kept, weights = weights_of(Path(named)), ours.model.engine.named_parameters()
     assert all(torch.equal(kept[name], value) for name, value in weights.items())
+
+
+def test_the_best_checkpoint_of_transformers(tmp_path: Path, capsys: Any) -> None:
+    """Of a run of transformers that this one goes on from: its weights are loaded, too."""
+    directory = write_model(tmp_path / "model", "untied")
+    more = {"metric_for_best_model": "loss", "greater_is_better": True, "max_steps": 4}
+    transformers.Trainer(
+        model=transformers.LlamaForCausalLM.from_pretrained(directory),
+        args=transformers.TrainingArguments(**flags(tmp_path / "theirs", **more)),
+        train_dataset=items(9, 0),
+        eval_dataset=items(7, 1),
+    ).train()
+    options = {**flags(tmp_path / "ours", **more), "max_steps": 5, "plot_loss": False}
+    ours = Trainer(
+        str(directory),
+        args=TrainingArguments(**options, model_max_length=12),
+        train_dataset=items(9, 0),
+        eval_dataset=items(7, 1),
+    )
+    ours.train(resume_from_checkpoint=str(tmp_path / "theirs" / "checkpoint-4"))
+    best = tmp_path / "theirs" / "checkpoint-1"
+    assert f"loaded the best weights: {best}, eval_loss " in capsys.readouterr().out
+    kept, weights = weights_of(best), ours.model.engine.named_parameters()
+    assert all(torch.equal(kept[name], value) for name, value in weights.items())
