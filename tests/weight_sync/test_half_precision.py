@@ -39,6 +39,8 @@ def test_a_save_and_an_upload_are_refused(tmp_path: Path) -> None:
     assert ticket is not None
     with pytest.raises(RuntimeError, match=EXPECTED):
         ticket.wait(60)
+    with pytest.raises(RuntimeError, match=EXPECTED):
+        coordinator.wait_all()
     with pytest.raises(ValueError, match=EXPECTED):
         fsdp_upload_state_dict(engine, synchronizer, 1, None, save_dtype="float16")
     assert synchronizer.model_version == 0

@@ -106,7 +106,7 @@ class FastsftEngine:
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
     def take_changed_weights(self) -> bool:
-        """What a script has changed in a model that was given as an object counts, as for `save_model`.
+        """Let changes count that a script made in a model that it gave as an object, as `save_model` does.
 
         True for any; collective. ValueError, on every rank, for what cannot be taken over (LoadedModel).
         """

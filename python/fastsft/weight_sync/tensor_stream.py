@@ -16,7 +16,7 @@ _HALF_ENDS = 65520.0  # what float16 rounds to infinity, from here on
 
 
 def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | None:
-    """What is wrong with sending `tensor` in `dtype`: finite values that float16 has only infinity for."""
+    """A message where `tensor` has finite values that `dtype`, float16, has only infinity for; else None."""
     if dtype != torch.float16 or tensor.dtype not in _WIDER or not tensor.numel():
         return None
     low, high = torch.aminmax(tensor.detach())
