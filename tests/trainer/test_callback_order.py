@@ -103,3 +103,33 @@ def test_events_are_those_of_transformers(model: Path, tmp_path: Path, name: str
     assert [entry[0] for entry in seen] == [entry[0] for entry in wanted]
     for entry, other in zip(seen, wanted, strict=True):
         assert entry == other
+
+
+class Stopping(Recorder):
+    """Sets `switch` when `event` comes for the second time, or for the first if it comes only once."""
+
+    def __init__(self, event: str, switch: str) -> None:
+        super().__init__()
+        self.event, self.switch = event, switch
+        self.left = 1 if event == "on_train_begin" else 2
+
+    def note(self, name: str, state: Any, control: Any, given: dict[str, Any]) -> None:
+        super().note(name, state, control, given)
+        self.left -= name == self.event
+        if name == self.event and self.left == 0:
+            setattr(control, self.switch, True)
+
+
+@pytest.mark.parametrize(
+    ("event", "switch"),
+    [("on_train_begin", "should_training_stop"), ("on_epoch_begin", "should_training_stop"),
+     ("on_step_begin", "should_training_stop"), ("on_epoch_begin", "should_epoch_stop"),
+     ("on_step_begin", "should_epoch_stop")],
+)  # fmt: skip
+def test_a_stop_before_a_step_leaves_it(model: Path, tmp_path: Path, event: str, switch: str) -> None:
+    flags = {"num_train_epochs": 3, "logging_steps": 1}
+    recorders = Stopping(event, switch), Stopping(event, switch)
+    theirs(model, tmp_path / "theirs", flags, recorders[0])
+    ours(model, tmp_path / "ours", flags, recorders[1])
+    assert recorders[1].seen == recorders[0].seen
+    assert "on_substep_end" in [entry[0] for entry in recorders[0].seen]

@@ -11,6 +11,9 @@ from fastsft.arguments.fields import ArgumentFields
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 
+STOPS = ("should_training_stop", "should_epoch_stop")
+SWITCHES = (*STOPS, "should_save", "should_evaluate", "should_log")
+
 
 def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
     """Steps between logs, evaluations and checkpoints; shares of `max_steps` round up."""
@@ -65,6 +68,7 @@ class CallbackHandler:
         self.callbacks: list[Any] = []
         self.args = args
         self.control = TrainerControl()
+        self.set_by: dict[str, str] = {}  # switches that the last event has set, and callbacks that did
         for callback in callbacks:
             self.add(callback)
 
@@ -116,7 +120,7 @@ class CallbackHandler:
         self._clear(event)
         if event == "on_step_begin":
             self.check_flow()
-        step = state.global_step
+        step, before, set_by = state.global_step, self._switches(), dict[str, str]()
         for callback in self.callbacks:
             method = getattr(callback, event, None)
             result = method(self.args, state, self.control, **kwargs) if method else None
@@ -128,7 +132,14 @@ class CallbackHandler:
                 )
             if result is not None:
                 self.control = result
+            now = self._switches()
+            set_by |= {name: type(callback).__name__ for name in now if now[name] and not before[name]}
+            before = now
+        self.set_by = set_by
         return self.control
+
+    def _switches(self) -> dict[str, bool]:
+        return {name: bool(getattr(self.control, name)) for name in SWITCHES}
 
     def _clear(self, event: str) -> None:
         cleared = {

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from fastsft.originals.patched_functions import places_of
 from fastsft.originals.places import Places
+from fastsft.runtime.place import launch
+from fastsft.trainer.callback_handler import STOPS
 from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
 
 if TYPE_CHECKING:
-    from fastsft.callbacks.callback import TrainerControl
     from fastsft.trainer.running import Running
 
 # The rows of a running train() are cut and ordered by these.
@@ -25,7 +26,6 @@ _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
 # Events before which passes or an evaluation may have gone through the modules, and after which they may.
 _WITH_MODULES = ("on_step_begin", "on_substep_end", "on_prediction_step")
 _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
-_STOPS = ("should_training_stop", "should_epoch_stop")
 
 
 class EventChecks:
@@ -35,6 +35,8 @@ class EventChecks:
         self._trainer = trainer
         self._classes = names_of_classes(trainer)
         self._places = self._looked_at()
+        # About a stop that cannot be followed, until all ranks hear of it; one rank raises it at once.
+        self.refused: str | None = None
         self._rows = {name: getattr(trainer.args, name) for name in _OF_THE_ROWS}
 
     def after(self, event: str) -> None:
@@ -48,7 +50,7 @@ class EventChecks:
         if event == "on_step_begin":
             trainer.model.check_no_gradients("Trainer.train")
         if event == "on_substep_end":
-            _check_stops(trainer.control)
+            self._check_stops()
         if event in _WITHIN_A_STEP:
             trainer.model.check_unwritten(event)
         if event in _WITH_LIBRARIES and (self._places.changed() or trainer.model.library_has_changed()):
@@ -73,11 +75,13 @@ class EventChecks:
                     "train() are planned with the old value; set it before train(), or before Trainer()"
                 )
 
-
-def _check_stops(control: TrainerControl) -> None:
-    for name in _STOPS:
-        if getattr(control, name):
-            raise ValueError(
-                f"control.{name} is set by a callback at on_substep_end: the engine computes all "
-                "micro-batches of a step at once, and cannot stop between them; set it in on_step_end"
-            )
+    def _check_stops(self) -> None:
+        """A stop that was set before on_substep_end is another matter: the step is left out, or goes on."""
+        for name, callback in self._trainer.callbacks.set_by.items():
+            if name in STOPS:
+                self.refused = (
+                    f"control.{name} is set by {callback} at on_substep_end: the engine computes all "
+                    "micro-batches of a step at once, and cannot stop between them; set it in on_step_end"
+                )
+        if self.refused is not None and launch().world_size == 1:
+            raise ValueError(self.refused)

@@ -12,6 +12,7 @@ from fastsft.runtime.errors import Interrupted, NotFiniteError
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import is_interactive, launch
 from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.agreed_control import AgreedControl, RunGuard
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
 from fastsft.trainer.deciding_metrics import deciding_metrics
@@ -23,7 +24,7 @@ from fastsft.trainer.resume import roll_back
 from fastsft.trainer.row_notices import RowNotices, finds_packed, tell_differences
 from fastsft.trainer.run_rows import RunRows
 from fastsft.trainer.schedule import PlateauSchedule, Schedule, metric_key, schedule_of
-from fastsft.trainer.signals import EXIT_BASE, SignalGuard
+from fastsft.trainer.signals import EXIT_BASE
 from fastsft.trainer.step_results import LateResults
 from fastsft.trainer.step_rows import StepRows
 
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 class TrainingLoop:
     """Runs the steps of `trainer` from the step of its state. guard: notes signals while it runs."""
 
-    def __init__(self, trainer: Running, guard: SignalGuard) -> None:
+    def __init__(self, trainer: Running, guard: RunGuard) -> None:
         self.trainer, self.guard = trainer, guard
+        self.agreed = AgreedControl(trainer, guard)
         self.args, self.plan = trainer.args, trainer.plan
         self.fixed = trainer.fixed_arguments.over(trainer.args)
         self.results = LateResults()
@@ -99,6 +101,7 @@ class TrainingLoop:
         while not ended and self.state.global_step < self.plan.max_steps and epoch < self.plan.num_epochs:
             self.rows.tell_epoch(epoch)
             trainer.fire("on_epoch_begin")
+            self.agreed.agree()
             steps = self.rows.epoch(epoch, first)
             for step in range(first, self.plan.steps_per_epoch):
                 with deadline(self.args, self._phase()):
@@ -107,14 +110,16 @@ class TrainingLoop:
                 if self.trainer.train_rows.native is None:
                     self.notices.look_at(taken.native)
                 trainer.fire("on_step_begin")
+                if self._is_left(steps.groups, step):
+                    break
                 self._step(steps.groups, taken, epoch, step)
                 self._log_evaluate_save()
                 if flow.control.should_epoch_stop or flow.control.should_training_stop:
                     break
                 if step + 1 < self.plan.steps_per_epoch:
-                    self.answer_signals()
+                    self._answer(self.agreed.take_signal())
             ended = self._end_epoch()
-            self.answer_signals()  # after the epoch's log: a resumed run has not its losses
+            self._answer(self.agreed.take_signal())  # after the epoch's log: a resumed run has not its losses
             epoch, first = epoch + 1, 0
 
     def _end_epoch(self) -> bool:
@@ -131,13 +136,20 @@ class TrainingLoop:
         if due.evaluate:
             self.trainer.control.should_evaluate, self.trainer.control.should_save = True, due.save
             self._log_evaluate_save()
-            self.answer_signals()
+            self._answer(self.agreed.take_signal())
             stop = stop or bool(self.trainer.control.should_training_stop)
         step = self.state.global_step
         ends = stop or step >= self.plan.max_steps or step % self.plan.steps_per_epoch == 0
         if due.epoch_end and ends:
             stop = self._end_epoch() or stop
         return stop
+
+    def _is_left(self, groups: EpochGroups, step: int) -> bool:
+        """True where a callback stopped before a step of several micro-batches: no update, as there."""
+        left = groups.size_of(step) > 1 and self.agreed.stops_before_step()
+        if left:
+            self.trainer.fire("on_substep_end")
+        return left
 
     def _phase(self) -> str:
         return "first_step" if self.state.global_step + 1 == self.first_step else "step"
@@ -244,16 +256,30 @@ class TrainingLoop:
         tell(f"step {first}: {asked.reason}; back to {checkpoint}, leaving out step {steps}")
 
     def _log_evaluate_save(self) -> None:
-        trainer, control = self.trainer, self.trainer.control
+        trainer = self.trainer
         trainer.saver.poll()
-        if control.should_log or control.should_evaluate or control.should_save:
+        logged = self._log()
+        if self.agreed.agree(logged=logged):  # a callback of some ranks alone wanted it
+            trainer.control.should_log = not logged
+            self._log()
+            self.agreed.agree()
+        control = trainer.control
+        if control.should_evaluate or control.should_save:
             self.take_results(all=True)
-        if control.should_log and self.state.global_step > self.losses.logged_step:
-            trainer.log_step(self.losses.take(self.state.global_step))
-        if trainer.control.should_evaluate:
+        if control.should_evaluate:
             self._evaluate()
         if trainer.control.should_save:
             trainer.save_checkpoint()
+            self.agreed.agree()
+
+    def _log(self) -> bool:
+        """True if there was something to log, and a callback or the cadence wanted it."""
+        if self.trainer.control.should_log:
+            self.take_results(all=True)
+            if self.state.global_step > self.losses.logged_step:
+                self.trainer.log_step(self.losses.take(self.state.global_step))
+                return True
+        return False
 
     def _evaluate(self) -> None:
         trainer = self.trainer
@@ -263,12 +289,16 @@ class TrainingLoop:
         trainer.best_model.take(metrics)
         if isinstance(self.schedule, PlateauSchedule):
             self.schedule.take(metrics[metric_key(self.args.metric_for_best_model or "loss")])
+        self.agreed.agree()
         trainer.due.end_evaluation()
         trainer.saver.remember(None)  # a checkpoint taken meanwhile does not know of its results
 
     def answer_signals(self) -> None:
-        """After a signal: save, say so, and leave unless it only asked for a checkpoint; collective."""
-        number = self.guard.take()
+        """After a signal to any rank: save and leave, unless it only asked for a checkpoint; collective."""
+        self._answer(self.agreed.exchange_signals())
+
+    def _answer(self, number: int) -> None:
+        """To the signal `number`; 0: none."""
         if not number:
             return
         self.take_results(all=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.trainer.bad_steps import BadSteps
     from fastsft.trainer.callback_handler import CallbackHandler
+    from fastsft.trainer.event_checks import EventChecks
     from fastsft.trainer.loss_meter import LossMeter
     from fastsft.trainer.loss_scale import LossScale
     from fastsft.trainer.pending_work import Due
@@ -45,6 +46,7 @@ class Running(SavedRun, Protocol):
     loss_scale: LossScale
     due: Due
     losses: LossMeter
+    event_checks: EventChecks | None
 
     @property
     def eval_dataset(self) -> object:

@@ -29,6 +29,7 @@ from fastsft.reporting.stop_reason import stop_reason
 from fastsft.runtime.devices import use_device
 from fastsft.runtime.timeouts import deadline
 from fastsft.trackers.registry import make_trackers
+from fastsft.trainer.agreed_control import RunGuard
 from fastsft.trainer.agreed_inputs import agree_on_model, agree_on_plan, meet_for_trainer
 from fastsft.trainer.bad_steps import BadSteps
 from fastsft.trainer.best_model import BestModel
@@ -53,7 +54,6 @@ from fastsft.trainer.preflight import (
     check_patched_trainer,
 )
 from fastsft.trainer.resume import check_resumable, checkpoint_to_resume, resume
-from fastsft.trainer.signals import SignalGuard
 from fastsft.trainer.start_directory import StartDirectory, working_directory
 from fastsft.trainer.token_counter import TokenCounter, rate_of_run
 from fastsft.trainer.trainer_callbacks import TrainerCallbacks
@@ -250,7 +250,7 @@ class Trainer(
         first_step = self.state.global_step
         self.start_time = started = time.monotonic()
         self._reserve()
-        with SignalGuard() as guard:
+        with RunGuard() as guard:
             loop = TrainingLoop(self, guard)
             self._at_batch = loop.answer_signals
             self.model.begin_training(has_moved=checkpoint is not None)
