@@ -37,6 +37,19 @@ def written(tmp_path, text, name="run.yaml"):
     return tmp_path / name
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("run.json", '{"seed": 7, "data_path": "d.json"}'), ("run.yaml", YAML)]
+)
+def test_a_byte_order_mark_is_left_out(tmp_path, name, text):
+    """As editors of Windows put it in front; in a file of words, too."""
+    _, data, args = parse(written(tmp_path, f"\ufeff{text}", name))
+    assert (data.data_path, args.seed) == ("d.json", 7)
+    words = written(tmp_path, "\ufeff--seed 8", "run.args")
+    parser = DataclassParser((TrainingArguments,))
+    (args,) = parser.parse_args_into_dataclasses(["--use_cpu"], args_filename=str(words))
+    assert args.seed == 8
+
+
 def test_yaml(tmp_path):
     model, data, args = parse(written(tmp_path, YAML))
     assert (model.model_name_or_path, data.data_path, data.lazy_preprocess) == (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from cli.test_planted_files import TRAINER, commands, training
@@ -50,6 +52,23 @@ def test_output_directories(tmp_path: Path) -> None:
         assert (folder / "a_file").read_text() == (folder / "keep" / "thesis").read_text() == "mine"
         assert (folder / "fifo").is_fifo() and os.readlink(folder / "by_link") == "keep"
         assert name not in USED or (folder / name / "model.safetensors").is_file()
+
+
+def test_a_locale_that_does_not_read_utf8_is_named(tmp_path: Path) -> None:
+    """It is at fault, not the name."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = "import sys; from fastsft.runtime.regular_files import check_name; check_name(sys.argv[1], '--x')"
+    for name, expected in (
+        (
+            "\u00e9",
+            r"--x: expected a locale of UTF-8 for this path, got ascii and '\udcc3\udca9'; set LC_ALL=",
+        ),
+        (BYTES, r"--x: expected a path in UTF-8, got 'name-\udcff\udcfe'; rename what is not"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, name], env={**os.environ, **plain}, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and expected in done.stderr, done.stderr
 
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:

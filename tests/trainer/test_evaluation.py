@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fastsft
 from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
 from fastsft.trainer.evaluation import evaluation_loss
@@ -39,3 +40,21 @@ def test_loss_is_that_of_transformers(tmp_path: Path, smoothing: float) -> None:
             logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
         losses += [smoother({"logits": logits}, batch["labels"], shift_labels=True).item()] * len(rows)
     assert ours == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_no_batch_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in transformers; `--dataloader_drop_last` leaves out all rows."""
+    import transformers
+
+    directory, items = write_model(tmp_path / "model", "untied"), random_items()
+    model = transformers.LlamaForCausalLM.from_pretrained(directory)
+    found = []
+    for library in (fastsft, transformers):
+        args = library.TrainingArguments(
+            str(tmp_path), use_cpu=True, per_device_eval_batch_size=8, dataloader_drop_last=True,
+            report_to=[], disable_tqdm=True,
+        )  # fmt: skip
+        trainer = library.Trainer(model, args, eval_dataset=items)
+        found.append(set(trainer.evaluate()))
+    assert found[0] == found[1] and "eval_loss" not in found[0]
+    assert "expected at least 8 rows" in caplog.text and "got fewer" in caplog.text

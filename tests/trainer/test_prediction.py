@@ -275,6 +275,19 @@ def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
     return str(raised.value)
 
 
+def refuse_batch(groups: dict[str, str], model: Path, output: Path) -> str:
+    """On one of two ranks, of which the second's hook keeps more than the memory holds: what was raised."""
+    device_memory.usable_memory = lambda device, mine: 4096
+    keeps_all = os.environ["RANK"] == "1"
+    trainer = make_trainer(
+        model, output, flags={"fsdp": "full_shard"},
+        preprocess_logits_for_metrics=lambda logits, labels: logits if keeps_all else logits.argmax(-1),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"7 rows take 46 KiB of host memory") as raised:
+        trainer.predict(random_items())
+    return str(raised.value)
+
+
 def run_rank(groups: dict[str, str], model: Path, output: Path) -> Any:
     """On one of two ranks: what comes back."""
     trainer = make_trainer(
@@ -286,6 +299,8 @@ def run_rank(groups: dict[str, str], model: Path, output: Path) -> Any:
 def test_all_ranks_refuse_what_does_not_fit_on_one(model: Path, tmp_path: Path) -> None:
     texts = run_ranks(2, refuse_rank, model, tmp_path, launched=True)
     assert all(text.startswith("predictions of 7 rows") for text in texts)
+    first, second = run_ranks(2, refuse_batch, model, tmp_path, launched=True, seconds=60)
+    assert second.startswith("predictions of 7 rows") and first == f"predictions: rank 1 failed: {second}"
 
 
 def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def json_file_or_object(name: str, value: object) -> dict[str, Any]:
         if not path.is_file():
             raise ValueError(f"--{name}: expected a JSON file or object, got {value!r}: no such file")
         try:
-            value = read_json(path)
+            value = read_json(path, of_user=True)
         except ValueError as error:
             raise ValueError(f"--{name}: {error}") from None
     return json_object(name, value)

@@ -122,7 +122,7 @@ def fsdp_settings(value: object) -> dict[str, Any]:
     if value is None:
         value = {}
     if isinstance(value, str):
-        value = json.loads(value) if value.lstrip().startswith("{") else read_json(value)
+        value = json.loads(value) if value.lstrip().startswith("{") else read_json(value, of_user=True)
     if not isinstance(value, dict):
         raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,25 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
 
 def check_name(path: str | Path, what: str) -> None:
     """ValueError, beginning with `what`, for a path that is not UTF-8: the native core takes no others."""
+    text = os.fspath(path)
     try:
-        os.fspath(path).encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"{what}: expected a path in UTF-8, got {os.fspath(path)!a}; rename what is not"
-        ) from None
+        if _is_read_wrongly(text):
+            raise ValueError(
+                f"{what}: expected a locale of UTF-8 for this path, got {sys.getfilesystemencoding()} and "
+                f"{text!a}; set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+            ) from None
+        raise ValueError(f"{what}: expected a path in UTF-8, got {text!a}; rename what is not") from None
+
+
+def _is_read_wrongly(text: str) -> bool:
+    """True for a path that is UTF-8, and was not read as such."""
+    try:
+        os.fsencode(text).decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def kind_of(mode: int) -> str:
@@ -90,23 +104,33 @@ def kind_of(mode: int) -> str:
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 
-def read_text(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a text file") -> str:
-    """The UTF-8 text of a regular file, newlines as \\n. ValueError as of `read_regular`, also for others."""
+def read_text(
+    path: str | Path,
+    max_bytes: int = MOST_CONFIG_BYTES,
+    what: str = "a text file",
+    *,
+    of_user: bool = False,
+) -> str:
+    """The UTF-8 text of a regular file, newlines as \\n. ValueError as of `read_regular`, also for others.
+
+    of_user: written by a person, whose editor may have put a byte order mark in front; it is left out.
+    """
     content = read_regular(path, max_bytes, what)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected {what} in UTF-8: {error.reason} at byte {error.start}") from None
+    text = text.removeprefix("\ufeff") if of_user else text
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> Any:
-    """The value of a JSON file.
+def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: bool = False) -> Any:
+    """The value of a JSON file. of_user: as in `read_text`.
 
     ValueError as of `read_text`, for what is no JSON or nested too deep, and for a text with a lone
     surrogate, which names its field.
     """
-    text = read_text(path, max_bytes, "a JSON file")
+    text = read_text(path, max_bytes, "a JSON file", of_user=of_user)
     try:
         content = json.loads(text)
     except RecursionError:

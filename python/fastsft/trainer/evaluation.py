@@ -11,6 +11,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
+from fastsft.runtime.messages import warn_once
 
 
 def evaluation_loss(
@@ -20,16 +21,24 @@ def evaluation_loss(
     batch_done: Callable[[int, int], None] = lambda done, total: None,
     *,
     find_packed: bool = False,
-) -> float:
+) -> float | None:
     """Mean over samples of the loss of the batch that they are in; collective.
 
-    NaN when a batch of all ranks has no target token. The last step keeps the values of the lowest ranks.
+    NaN when a batch of all ranks has no target token. None, and a line, where --dataloader_drop_last leaves
+    no batch. The last step keeps the values of the lowest ranks.
     batch_done: called after each batch of this rank with how many are done, and how many there are.
     find_packed: whether positions that restart keep sequences of a row apart.
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
     ranks = [_C.rank_micro_batches(order, batch, other, world, drop_last) for other in range(world)]
+    if not ranks[rank]:
+        if drop_last:
+            warn_once(
+                f"evaluation: expected at least {batch * world} rows (--per_device_eval_batch_size on all "
+                "ranks), got fewer, which --dataloader_drop_last leaves out: there is no loss"
+            )
+        return None
     mine = []
     for step in range(len(ranks[rank])):
         of_ranks = [batches[step] for batches in ranks]
@@ -116,10 +125,7 @@ def _divisor(
 
 def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:
     """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left."""
-    world, steps = losses.shape
-    if not steps:
-        return float("nan")
-    entries = np.repeat(losses.T.reshape(-1, world), batch, axis=1)
-    left = num_rows % (batch * world) if num_rows < entries.size else 0
+    entries = np.repeat(losses.T, batch, axis=1)
+    left = num_rows % (batch * len(losses)) if num_rows < entries.size else 0
     last = entries[-1, :left] if left else entries[-1]
     return float(np.concatenate([entries[:-1].reshape(-1), last]).mean())

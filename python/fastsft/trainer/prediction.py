@@ -98,14 +98,16 @@ class Predictor:
         self._rows_done = 0
 
     def step(self, step: int) -> None:
-        """Batch `step` of every rank. ValueError when all rows do not fit into host memory."""
+        """Batch `step` of every rank. ValueError on all when all rows do not fit into the memory of one."""
         batch = self._batches.padded_batch(step)
         width = max(launcher.gather_objects(batch.width))
         labels = None if batch.labels is None else widened(torch.from_numpy(batch.labels), width)
         kept = self._kept_of(widened(self._logits(batch), width), labels)
         mine = to_host(kept, len(batch.native)), None if labels is None else labels.numpy()
         if not self._kept:
-            check_size(self._num_rows, row_bytes(mine[0]), self._memory)
+            agreement = Agreement("predictions")
+            agreement.attempt(lambda: check_size(self._num_rows, row_bytes(mine[0]), self._memory))
+            agreement.settle(None)
         parts, of_labels = zip(*launcher.gather_objects(mine), strict=True)
         left = self._num_rows - self._rows_done  # what was read to fill up the last batch is cut off
         gathered = joined(list(parts))

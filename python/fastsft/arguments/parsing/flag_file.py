@@ -35,7 +35,10 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
     if file.suffix not in (".yaml", ".yml", ".json"):
         raise ValueError(f"--config: expected a .yaml, .yml or .json file, got {path}")
     try:
-        content = read_json(file) if file.suffix == ".json" else _read_yaml(read_text(file), path)
+        if file.suffix == ".json":
+            content = read_json(file, of_user=True)
+        else:
+            content = _read_yaml(read_text(file, of_user=True), path)
     except ValueError as error:
         raise ValueError(f"--config: {str(error).removeprefix('--config: ')}") from None
     if content is None:

@@ -124,7 +124,8 @@ class DataclassParser(ArgumentParser):
         if args_file_flag:
             named, words = _named_files(words, args_file_flag)
             files = [*files, *named]
-        words = [word for file in files if file.exists() for word in read_text(file).split()] + words
+        texts = [read_text(file, of_user=True) for file in files if file.exists()]
+        words = [word for text in texts for word in text.split()] + words
         if self._reads_config:
             configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
             if configs:
@@ -176,7 +177,7 @@ class DataclassParser(ArgumentParser):
 
     def parse_json_file(self, json_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """`parse_dict` on a JSON file."""
-        return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8")), allow_extra_keys)
+        return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8-sig")), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """`parse_dict` on a YAML file."""
