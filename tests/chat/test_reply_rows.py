@@ -230,5 +230,5 @@ def test_a_lead_only_where_the_template_says_where_replies_begin(qwen3: Path) ->
     marks = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     tokenizer = Tokenizer.from_pretrained(qwen3, model_max_length=LENGTH)
     tokenizer.chat_template = marks
-    with pytest.raises(ValueError, match=r"\(b\) \(d\) its learned part begins '<\|im_start\|>"):
+    with pytest.raises(ValueError, match=r"ignores add_generation_prompt and writes '<\|im_start\|>"):
         labeller(qwen3, tokenizer=tokenizer, template="model")
