@@ -68,6 +68,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "loss_scale": trainer.loss_scale.state(),
         "due": trainer.due.to_json(),
         "losses": trainer.losses.to_json(),
+        **({} if trainer.plateau_metrics is None else {"plateau": {"taken": [*trainer.plateau_metrics]}}),
         "eval_data": _eval_data(trainer),
         **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
         **describe_request(

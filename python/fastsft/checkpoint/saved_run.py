@@ -49,6 +49,7 @@ class SavedRun(TrainedRun, Protocol):
     launched_by: dict[str, str]  # starts of torchrun's processes (ranks/torchrun_job.py); none without it
     resumed_states: dict[str, Any] | None
     foreign_states: ForeignStates | None
+    plateau_metrics: list[float] | None  # that the plateau of the learning rate has taken; None without one
 
     @property
     def fixed_arguments(self) -> KeptArguments:

@@ -58,6 +58,7 @@ _RUN_STATE: Mapping[str, Shape] = {
             "schedule_lag": Optional(Count),
         }
     ),
+    "plateau": Optional({"taken": ListOf(float)}),
     "due": Optional(_OF_DUE),
     "losses": Optional(
         {

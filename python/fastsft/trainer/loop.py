@@ -42,10 +42,18 @@ class TrainingLoop:
         self.fixed = trainer.fixed_arguments.over(trainer.args)
         self.results = LateResults()
         self.profile = Profile(self.args.profile, self.args.profile_steps)
-        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
+        self._make_schedule()
         self.first_step = self.state.global_step + 1
         self.find_packed, self.notices = False, RowNotices(self.args)
         self.rows = RunRows(trainer)
+
+    def _make_schedule(self) -> None:
+        """As the state of the trainer, new or of a checkpoint, has it."""
+        trainer = self.trainer
+        trainer.schedule = schedule = schedule_of(
+            self.fixed, self.plan.max_steps, self.state.log_history, trainer.plateau_metrics
+        )
+        trainer.plateau_metrics = schedule.taken if isinstance(schedule, PlateauSchedule) else None
 
     @property
     def state(self) -> TrainerState:
@@ -251,7 +259,7 @@ class TrainingLoop:
         trainer.model.weights_moved()
         trainer.bad_steps.rolled_back(asked.steps)
         trainer.control.should_training_stop = False  # of a step that is computed again
-        trainer.schedule = schedule_of(self.fixed, self.plan.max_steps, self.state.log_history)
+        self._make_schedule()
         steps = ", ".join(map(str, asked.steps))
         tell(f"step {first}: {asked.reason}; back to {checkpoint}, leaving out step {steps}")
 

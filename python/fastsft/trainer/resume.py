@@ -70,7 +70,8 @@ def resume(trainer: Running, checkpoint: str) -> None:
     saved = _load(trainer, checkpoint)
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}
-    schedule = schedule_of(trainer.fixed_arguments.over(trainer.args), max_steps, state.log_history)
+    args = trainer.fixed_arguments.over(trainer.args)
+    schedule = schedule_of(args, max_steps, state.log_history, trainer.plateau_metrics)
     lag = (saved or {}).get("loss_scale", {}).get("schedule_lag", 0)
     rate = schedule.rate(state.global_step - lag)
     _warn_of_rate(checkpoint, (saved or {}).get("next_learning_rate"), rate)
@@ -112,6 +113,7 @@ def _load(trainer: Running, checkpoint: str) -> dict[str, Any] | None:
     trainer.due = Due.of_checkpoint(saved)
     trainer.losses = LossMeter.of_checkpoint(saved, trainer.state.global_step)
     trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
+    trainer.plateau_metrics = ((saved or {}).get("plateau") or {}).get("taken")
     trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
     trainer.loss_scale.restore((saved or {}).get("loss_scale", {}))
     trainer.saved_as(checkpoint)

@@ -19,10 +19,16 @@ class Schedule(Protocol):
         """Learning rate."""
 
 
-def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[str, Any]] = ()) -> Schedule:
+def schedule_of(
+    args: TrainingArguments,
+    max_steps: int,
+    history: Iterable[dict[str, Any]] = (),
+    taken: Iterable[float] | None = None,
+) -> Schedule:
     """The schedule of a run of `max_steps`. ValueError for options that it does not have.
 
-    history: log history of the run so far, whose evaluations a plateau depends on.
+    taken: metrics that the plateau of the run has taken so far. None: those of `history`, the log history of
+    a run whose checkpoint does not have them; it has other evaluations, too, where callbacks evaluate.
     """
     warmup = args.get_warmup_steps(max_steps)
     plan = args.deepspeed_plan
@@ -32,7 +38,10 @@ def schedule_of(args: TrainingArguments, max_steps: int, history: Iterable[dict[
             return DeepSpeedWarmup(plan, args.learning_rate, max_steps, warmup)
     schedule = _named_schedule(args, max_steps, warmup)
     if isinstance(schedule, PlateauSchedule):
-        schedule.replay(history, metric_key(args.metric_for_best_model or "loss"))
+        if taken is None:
+            taken = _metrics_of(history, metric_key(args.metric_for_best_model or "loss"))
+        for metric in list(taken):
+            schedule.take(metric)
     return schedule
 
 
@@ -118,6 +127,11 @@ def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
     return PlateauSchedule(learning_rate, **options)
 
 
+def _metrics_of(history: Iterable[dict[str, Any]], metric: str) -> list[float]:
+    """Of the evaluations in a log history, without those before the first step."""
+    return [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
+
+
 class PlateauSchedule:
     """torch's ReduceLROnPlateau: the rate falls by `factor` after more than `patience` bad evaluations.
 
@@ -150,6 +164,7 @@ class PlateauSchedule:
         self._min, self._eps = min_lr, eps
         self._best = math.inf if mode == "min" else -math.inf
         self._bad = self._resting = 0
+        self.taken: list[float] = []  # from which the same state comes again
 
     def rate(self, step: int) -> float:
         """Learning rate, the same for every step until an evaluation changes it."""
@@ -157,6 +172,7 @@ class PlateauSchedule:
 
     def take(self, metric: float) -> None:
         """One evaluation."""
+        self.taken.append(float(metric))
         if self._is_better(metric):
             self._best, self._bad = metric, 0
         else:
@@ -169,12 +185,6 @@ class PlateauSchedule:
             if self._rate - lower > self._eps:
                 self._rate = lower
             self._resting, self._bad = self._cooldown, 0
-
-    def replay(self, history: Iterable[dict[str, Any]], metric: str) -> None:
-        """Take the evaluations of a log history, those before the first step apart, as the run took them."""
-        for entry in history:
-            if metric in entry and entry.get("step", 0) > 0:
-                self.take(float(entry[metric]))
 
     def _is_better(self, metric: float) -> bool:
         change = -self._threshold if self._mode == "min" else self._threshold

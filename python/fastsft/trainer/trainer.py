@@ -239,7 +239,7 @@ class Trainer(
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
         set_intervals(self.state, self.args)
         self.saver = self._make_saver()
-        self.resumed_states, self.foreign_states = None, None
+        self.resumed_states, self.foreign_states, self.plateau_metrics = None, None, None
         self.open_train_reader()
         forget_tuned_products()
         if checkpoint is not None:

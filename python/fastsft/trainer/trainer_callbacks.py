@@ -38,6 +38,7 @@ class TrainerCallbacks:
     train_dataset: object
     evaluated_rows: TokenRows | None = None  # of the running or last evaluation
     schedule: Schedule | None = None  # of the running or last train()
+    plateau_metrics: list[float] | None = None  # that its plateau has taken; None without one
     event_checks: EventChecks | None = None  # of the running train()
 
     @property
