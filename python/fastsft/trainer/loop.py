@@ -266,7 +266,11 @@ class TrainingLoop:
     def _log_evaluate_save(self) -> None:
         trainer = self.trainer
         trainer.saver.poll()
-        logged = self._log()
+        try:
+            logged = self._log()
+        except (NotFiniteError, RollBackError):
+            self.agreed.agree(logged=True)  # a rank that was not asked to log finds the same when it does
+            raise
         if self.agreed.agree(logged=logged):  # a callback of some ranks alone wanted it
             trainer.control.should_log = not logged
             self._log()

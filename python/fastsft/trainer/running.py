@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.trainer.bad_steps import BadSteps
     from fastsft.trainer.callback_handler import CallbackHandler
-    from fastsft.trainer.event_checks import EventChecks
     from fastsft.trainer.loss_meter import LossMeter
     from fastsft.trainer.loss_scale import LossScale
     from fastsft.trainer.pending_work import Due
@@ -32,6 +31,14 @@ class Judge(Protocol):
         """The state is that of `checkpoint`; collective."""
 
 
+class Checks(Protocol):
+    """Looks at what callbacks change."""
+
+    @property
+    def refused(self) -> str | None:
+        """A message about a stop that cannot be followed."""
+
+
 class Running(SavedRun, Protocol):
     """A Trainer that trains: what its loop reads, sets and calls."""
 
@@ -46,7 +53,6 @@ class Running(SavedRun, Protocol):
     loss_scale: LossScale
     due: Due
     losses: LossMeter
-    event_checks: EventChecks | None
 
     @property
     def eval_dataset(self) -> object:
@@ -55,6 +61,10 @@ class Running(SavedRun, Protocol):
     @property
     def best_model(self) -> Judge:
         """Of the run."""
+
+    @property
+    def event_checks(self) -> Checks | None:
+        """Of what callbacks change, while `train` runs."""
 
     @property
     def saver(self) -> CheckpointSaver:
