@@ -60,6 +60,16 @@ def test_cells_stay_as_they_are_written(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_not_to_be_learned_is_not(tmp_path: Path) -> None:
+    """pandas writes a column of booleans as False and True."""
+    path = tmp_path / "a.csv"
+    path.write_text("prompt,completion,train\na,b,False\nc,false,true\n")
+    assert [each["train"] for each in read_content(data_files(str(path)))] == [False, True]
+    path.write_text("prompt,completion,label\na,b,False\n")
+    with pytest.raises(AssertionError, match=r"label.* is false: .*preference data, as for KTO"):
+        converted(path)
+
+
 def test_one_row_is_a_list_for_scripts(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("prompt,completion\na,b\n")

@@ -12,6 +12,8 @@ from typing import Protocol
 from fastsft.sources.json_lines import JsonLines
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+_TRUTHS = {"true": True, "false": False}
+_OF_TRUTHS = ("train", "label")  # fields of records that hold true or false
 _MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
 
 
@@ -24,8 +26,9 @@ class CsvLines:
     """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
 
     Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
-    column without a name, as pandas writes its index, is not read. ValueError naming the line for what is not
-    UTF-8, rows of another width than the header's, a quote without an end, and a header with a name twice.
+    column without a name, as pandas writes its index, is not read; in `train` and `label` true and false are
+    no texts. ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
+    quote without an end, and a header with a name twice.
     """
 
     def __init__(self, raw: Stream, name: str) -> None:
@@ -37,7 +40,7 @@ class CsvLines:
         """At most `size` bytes; none at the end."""
         return self._lines.read(size)
 
-    def _records(self) -> Iterator[dict[str, str]]:
+    def _records(self) -> Iterator[dict[str, str | bool]]:
         csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
         line = 1  # on which the row begins
         try:
@@ -47,7 +50,7 @@ class CsvLines:
             line = rows.line_num + 1
             for row in rows:
                 if len(row) == len(header):
-                    yield {name: value for name, value in zip(header, row, strict=True) if name}
+                    yield {name: _value(name, cell) for name, cell in zip(header, row, strict=True) if name}
                 elif row:  # no empty line
                     got = f"expected {len(header)} fields, as the header has, got {len(row)}"
                     raise ValueError(f"{self._name}: line {line}: {got}")
@@ -69,6 +72,10 @@ class CsvLines:
         if ".tsv" in self._name.lower():
             return "\t"
         return next((each for each in ",\t;" if each in header), ",")
+
+
+def _value(name: str, cell: str) -> str | bool:
+    return _TRUTHS.get(cell.lower(), cell) if name in _OF_TRUTHS else cell
 
 
 class Stream(Protocol):
