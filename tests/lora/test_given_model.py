@@ -258,3 +258,12 @@ def test_a_base_model_of_another_type_goes_on_with_a_line(tmp_path: Path) -> Non
         go_on_from_step_2(ours(tmp_path, Plain(), module=narrow, **_SAVING))
     wanted = "the type of the base weights was float32, now it is bfloat16"
     assert any(wanted in line for line in notices.warned), notices
+
+
+def test_the_identity_of_the_base_weights_asks_once_what_is_saved_along(tmp_path: Path, monkeypatch) -> None:
+    """It walks the module, and each checkpoint has the identity."""
+    trained = ours(tmp_path, Plain(), module=wrapped(**_QV)).model
+    asked, saved_along = [], trained.saved_along
+    monkeypatch.setattr(trained, "saved_along", lambda: asked.append(1) or saved_along())
+    assert trained.base_weights().startswith("values of float32: ")
+    assert len(asked) == 1

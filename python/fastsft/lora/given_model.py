@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,11 +130,15 @@ class GivenPeftModel(AdaptedModel):
 
     def base_weights(self) -> str | None:
         """As AdaptedModel's, of all values; on every rank."""
+        return self._identity_without(self.saved_along())
+
+    def _identity_without(self, along: Container[str]) -> str | None:
+        """Of the frozen values but those of the names in `along`."""
         trained = self.targets.shapes()
         frozen = sorted(
             digest
             for name, digest in self._weights.items()
-            if name not in trained and not is_replaced(name) and name not in self.saved_along()
+            if name not in trained and not is_replaced(name) and name not in along
         )
         if not frozen:
             return None
