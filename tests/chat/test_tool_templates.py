@@ -10,11 +10,18 @@ import pytest
 from transformers import AutoTokenizer
 
 from data_formats import labelled, write_records
+from fastsft import inspect
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.chat.prompt import Prompts
 from fastsft.data.chat.template_saving import trained_source
+from fastsft.data.conversation_labels import label_conversation_file
+from fastsft.data.label_files import FileOptions
+from fastsft.data.labelled_rows import LabelledRows
+from fastsft.data.token_rows import TokenRows
+from fastsft.data.tool_records import may_have_tools
+from fastsft.sources.data_files import DataFile
 from fastsft.tokenizer import Tokenizer
-from published_models import CHATML, write_tokenizer
+from published_models import CHATML, TEMPLATES, write_tokenizer
 
 PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 DEFAULT = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + PROMPT
@@ -43,16 +50,16 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-def write_model(folder: Path, form: str = "config", tool_use: str = TOOL_USE) -> Path:
+def write_model(folder: Path, form: str = "config", tool_use: str = TOOL_USE, default: str = DEFAULT) -> Path:
     """form: both in tokenizer_config.json, or a file each, as newer releases of transformers save them."""
-    write_tokenizer(folder, DEFAULT, CHATML, {"eos_token": "<|im_end|>"})
+    write_tokenizer(folder, default, CHATML, {"eos_token": "<|im_end|>"})
     if form == "files":
         (folder / "additional_chat_templates").mkdir()
         (folder / "additional_chat_templates" / "tool_use.jinja").write_text(tool_use)
         return folder
     (folder / "chat_template.jinja").unlink()
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    named = {"default": DEFAULT, "tool_use": tool_use}
+    named = {"default": default, "tool_use": tool_use}
     config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
@@ -122,3 +129,57 @@ def test_one_that_cannot_be_trained_with_the_default_one(
     said = " ".join(capsys.readouterr().out.split())
     assert "tool_use is not taken for records with tools" in said and problem in said
     assert seen.learned == ["Now.<|im_end|>"]
+
+
+PUBLISHED = (TEMPLATES / "chatml.jinja").read_text("utf-8")
+# As a reply with thoughts stands in the last place, and without them in earlier ones.
+REWRITING = TOOL_USE.replace(
+    "{{ m.content }}", "{{ m.content if loop.last else m.content.split('</think>')[-1] }}"
+)
+
+
+def rows_of(model: Path, folder: Path, *records: Any) -> LabelledRows:
+    """As a training labels a file."""
+    tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+    path = write_records(folder / "rows.json", list(records))
+    options = FileOptions(str(folder / "cache"), show_progress=False)
+    return label_conversation_file(str(path), tokenizer, LabelSettings(mask_policy="spans"), options)
+
+
+@pytest.mark.parametrize("plain", [RECORDS[1:2], RECORDS[1::2], [{"messages": PLAIN, "tools": None}]])
+@pytest.mark.parametrize("tool_use", [TOOL_USE, REWRITING])
+def test_without_tools_it_changes_nothing(tool_use: str, plain: list[Any], tmp_path: Path) -> None:
+    """The published default template is rendered natively, and a run begun without tool_use goes on."""
+    alone = write_tokenizer(tmp_path / "alone", PUBLISHED, CHATML, {"eos_token": "<|im_end|>"})
+    both = write_model(tmp_path / "both", tool_use=tool_use, default=PUBLISHED)
+    one, other = (rows_of(model, tmp_path, *plain) for model in (alone, both))
+    assert other.labelling == one.labelling and other.labelling["template"] == "chatml"
+    checksums = [TokenRows(each.native, 512).checksum() for each in (one, other)]
+    assert checksums[0] == checksums[1]
+    seen = inspect(both, tmp_path / "rows.json", mask_policy="spans")
+    assert seen.labelling["template"] == "chatml"
+
+
+def test_with_tools_it_writes_their_records(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", default=PUBLISHED)
+    rows = rows_of(model, tmp_path, *RECORDS)
+    theirs = AutoTokenizer.from_pretrained(model)
+    wanted = [theirs.apply_chat_template(r["messages"], tools=r.get("tools") or None) for r in RECORDS]
+    assert rows.labelling["template"] == "model" and rows.report.num_excluded == 0
+    assert [rows.native.ids(i).tolist() for i in range(len(rows.native))] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ('{"tools": [{"name": "f"}]}', True),
+        ('{"tools" :\n "[{}]"}', True),
+        ('{"tools": []}{"tools": [ ]}{"tools": null}{"tools": ""}{"tools": "[]"}{"tools": " null "}', False),
+        ('{"content": "{\\"tools\\": [1]}"}', False),
+        (" " * ((1 << 20) - 12) + '{"tools": "null"}', False),
+        (" " * ((1 << 20) - 12) + '{"tools": "[{}]"}', True),
+    ],
+)
+def test_files_with_tools(text: str, has: bool, tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(text)
+    assert may_have_tools([DataFile(str(tmp_path / "d.json"))]) is has

@@ -27,7 +27,7 @@ def report(args: argparse.Namespace) -> int:
     """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
     try:
         data_files(args.file)
-        setup = setup_from(args)
+        setup = setup_from(args, args.file)
     except (ValueError, OSError) as error:
         complain("data report", error)
         return 2

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         seed = 0 if args.random and args.seed is None else args.seed
         choice = _C.SurveyChoice(count=args.n, seed=seed, id=args.record, only=args.only)
         data_files(args.data)
-        setup = setup_from(args)
+        setup = setup_from(args, args.data)
     except (ValueError, OSError) as error:
         complain("inspect", error)
         return 2

@@ -61,8 +61,8 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def setup_from(args: argparse.Namespace) -> InspectionSetup:
-    """ValueError for options that contradict each other and for a model that cannot be used."""
+def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
+    """For what `data` names. ValueError for options that contradict each other, and an unusable model."""
     names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample", "overlong")
     settings = LabelSettings(
         mask_policy=args.mask_policy or "auto",
@@ -70,7 +70,7 @@ def setup_from(args: argparse.Namespace) -> InspectionSetup:
         **{name: getattr(args, name) for name in names},
     )
     if args.model is not None:
-        return prepare(args.model, settings, args.model_max_length)
+        return prepare(args.model, settings, args.model_max_length, data)
     for flag in ("model_max_length", "chat_template_name"):
         if getattr(args, flag) is not None:
             raise ValueError(f"--{flag}: is of a model's tokenizer; add --model DIR")

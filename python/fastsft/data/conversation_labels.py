@@ -13,6 +13,7 @@ from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
 from fastsft.data.record_sources import sources_of
+from fastsft.data.tool_records import settings_for
 from fastsft.runtime.messages import warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import refuse_unused
@@ -47,6 +48,7 @@ def label_conversation_file(
         return label_sources(sources_of(records), tokenizer)
     native = native or needed_native(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
+    settings = settings_for(settings, tokenizer, str(path))
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}

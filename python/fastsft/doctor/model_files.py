@@ -159,10 +159,13 @@ def check_chat_template(run: Run) -> str:
     from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
     from fastsft.data.chat.policy_choice import pad_for, settle_policy
     from fastsft.data.conversation_labels import check_tokenizer
+    from fastsft.data.tool_records import settings_for
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
     settings = settle_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
+    if run.settled_data_args.data_path:
+        settings = settings_for(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
     pad_for(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(

@@ -19,6 +19,7 @@ from fastsft.data.conversation_labels import check_tokenizer
 from fastsft.data.errors import hinted_reading
 from fastsft.data.interfaces import is_of_datasets
 from fastsft.data.label_progress import LabelProgress
+from fastsft.data.tool_records import settings_for
 from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
@@ -88,7 +89,7 @@ def inspect(
     )
     roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
     setup = prepare(
-        model, LabelSettings(**{"mask_policy": AUTO, "role_map": roles, **settings}), model_max_length
+        model, LabelSettings(**{"mask_policy": AUTO, "role_map": roles, **settings}), model_max_length, data
     )
     return setup.survey(
         data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes, data_format=data_format
@@ -142,9 +143,15 @@ class InspectionSetup:
 
 
 def prepare(
-    model: str | Path | Tokenizer, settings: LabelSettings, model_max_length: int | None = None
+    model: str | Path | Tokenizer,
+    settings: LabelSettings,
+    model_max_length: int | None = None,
+    data: object = None,
 ) -> InspectionSetup:
-    """The labeller that training with the same model and settings would use. ValueError as there."""
+    """The labeller that training with the same model and settings would use. ValueError as there.
+
+    data: where it is files, what --data_path takes; the template for tools is left out where none has any.
+    """
     tokenizer = _tokenizer(model, model_max_length)
     settings = settle_policy(settings, tokenizer)
     pad_for(settings, tokenizer)
@@ -154,6 +161,8 @@ def prepare(
         raise ValueError(
             f"{type(tokenizer).__name__} has no native equal in fastsft; give the model's directory instead"
         )
+    if isinstance(data, str | Path):
+        settings = settings_for(settings, tokenizer, str(data))
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     where = str(getattr(tokenizer, "directory", model))
     return InspectionSetup(where, native, labeller, width, why=settings.why)

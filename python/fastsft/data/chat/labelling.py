@@ -36,7 +36,8 @@ class LabelSettings:
     role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the
     policy's default. overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does.
     template_date: the day that a model's own template is told, in ISO form; None: today. why: in words, where
-    auto chose the policy.
+    auto chose the policy. has_tools: False where no record has tools; then a model's template for such is
+    left out (`tool_records.settings_for`).
     """
 
     mask_policy: str = "fastchat"
@@ -49,6 +50,7 @@ class LabelSettings:
     overlong: str = "truncate"
     template_date: str | None = None
     why: str = ""
+    has_tools: bool = True
 
     @classmethod
     def from_arguments(cls, data_args: object) -> LabelSettings:
@@ -105,7 +107,7 @@ def make_labeller(
     chosen = settings or LabelSettings()
     name, model = choose_template(
         chosen.mask_policy, chosen.template, chosen.chat_template_name, tokenizer, native,
-        chosen.template_date,
+        chosen.template_date, chosen.has_tools,
     )  # fmt: skip
 
     turns = _turns(chosen.train_turns, model)

@@ -25,6 +25,7 @@ def choose_template(
     tokenizer: object,
     native: _C.Tokenizer,
     day: str | None = None,
+    has_tools: bool = True,
 ) -> tuple[str, OwnTemplate | None]:
     """The template's name, and the Jinja template to render with when it is "model".
 
@@ -32,8 +33,9 @@ def choose_template(
     with spans the model's own. By default a model's own template that is published as one of the named ones,
     and renders probes to the same tokens, is rendered natively; "model" renders it with Jinja, messages of
     role tool included. A template of the name tool_use is taken for records with tools, as transformers does,
-    unless `chat_template_name` names one. day: the date that the template is told. ValueError for an unknown
-    name, and when the model has no chat template but one is needed.
+    unless `chat_template_name` names one, or no record has tools (`has_tools` False). day: the date that the
+    template is told. ValueError for an unknown name, and when the model has no chat template but one is
+    needed.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         return _C.canonical_template_name(name or "vicuna_v1.1"), None
@@ -44,7 +46,7 @@ def choose_template(
             f"{', '.join(_C.chat_templates())}; plain text, which none writes, takes any that fits the "
             "tokenizer"
         )
-    for_tools = tool_source(tokenizer) if chat_template_name is None else None
+    for_tools = tool_source(tokenizer) if has_tools and chat_template_name is None else None
     model = own_template(source, for_tools, tokenizer, native, day)
     if name != MODEL and isinstance(model, ModelTemplate):
         known = recognise(source, model, native)
