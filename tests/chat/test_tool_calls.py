@@ -87,6 +87,7 @@ def gives(content: str, **more: Any) -> dict[str, Any]:
     return {"role": "tool", "content": content, **more}
 
 
+MISSING = "no such key"
 TOOLS = [
     {"type": "function", "function": {
         "name": "weather", "description": "The weather of é <b>.",
@@ -237,18 +238,19 @@ def test_a_template_that_wants_arguments_as_text(models: dict[str, Path], tmp_pa
         )
 
 
-@pytest.mark.parametrize("arguments", ["", " \n"])
+@pytest.mark.parametrize("arguments", ["", " \n", "null", " null ", None, MISSING])
 @pytest.mark.parametrize("source", [None, "as text"])
-def test_a_blank_text_is_no_arguments(
-    models: dict[str, Path], source: str | None, arguments: str, tmp_path: Path
+def test_blank_null_and_missing_are_no_arguments(
+    models: dict[str, Path], source: str | None, arguments: str | None, tmp_path: Path
 ) -> None:
-    """As OpenAI's files have calls of functions without parameters."""
+    """As OpenAI's files have calls of functions without parameters, and Parquet's rows lack what is null."""
     form = None if source is None else AS_TEXT + PROMPT
     rows = []
     for number, value in enumerate((arguments, {})):
-        record = {
-            "messages": [user("?"), says(None, tool_calls=[call("now", value)]), gives("1"), says("1.")]
-        }
+        asked = call("now", value)
+        if value == MISSING:
+            del asked["function"]["arguments"]
+        record = {"messages": [user("?"), says(None, tool_calls=[asked]), gives("1"), says("1.")]}
         (tmp_path / str(number)).mkdir()
         rows.append(Labelled([record], tmp_path / str(number), models["qwen2.5"], source=form).rows())
     assert rows[0] == rows[1] and rows[0]
@@ -297,6 +299,10 @@ def test_special_tokens_in_calls(models: dict[str, Path], where: str, text: str,
         ({"calls": {"name": "f"}}, "tool_calls is no list"),
         ({"calls": [call("f", '{"a": 1')]}, "arguments of a call is a text that is no JSON"),
         ({"calls": [call("f", "a")]}, "expected an object, got 'a'"),
+        ({"calls": [call("f", '"x"')]}, "arguments of a call: expected an object, got '\"x\"'"),
+        ({"calls": [call("f", "[1]")]}, "expected an object, got '[1]'"),
+        ({"calls": [call("f", [1])]}, "expected an object, got [1]"),
+        ({"calls": [call("f", False)]}, "expected an object, got False"),
     ],
 )
 def test_what_is_no_call(

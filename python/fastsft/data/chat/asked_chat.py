@@ -160,25 +160,32 @@ def _call(call: Any, as_text: bool) -> Any:
     function = call.get("function", call)
     if isinstance(function, dict) and isinstance(function.get("function"), dict):  # a call as a call's text
         function = function["function"]
-    if not isinstance(function, dict) or "arguments" not in function:
+    if not isinstance(function, dict) or not function.keys() & {"name", "arguments"}:
         return call
-    changed = {**function, "arguments": _arguments(function["arguments"], as_text)}
+    changed = {**function, "arguments": _arguments(function.get("arguments"), as_text)}
     return {**call, "function": changed} if "function" in call else changed
 
 
 def _arguments(arguments: Any, as_text: bool) -> Any:
-    """In the form that is asked for; a blank text is no arguments. Refused for a text that is no JSON."""
-    if not isinstance(arguments, str):
-        return json.dumps(arguments, ensure_ascii=False) if as_text else arguments
-    text = arguments if arguments.strip() else "{}"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        shown = f"{text!r:.60}"
-        raise Refused(
-            f"arguments of a call is a text that is no JSON; expected an object, got {shown}"
-        ) from None
-    return text if as_text else value
+    """In the form that is asked for; null and a blank text are no arguments.
+
+    Refused for a text that is no JSON, and for what is no object.
+    """
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else None
+        except (ValueError, RecursionError):
+            raise Refused(
+                f"arguments of a call is a text that is no JSON; expected an object, got {arguments!r:.60}"
+            ) from None
+    if value is None:
+        return "{}" if as_text else {}
+    if not isinstance(value, dict):
+        raise Refused(f"arguments of a call: expected an object, got {arguments!r:.60}")
+    if not as_text:
+        return value
+    return arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _texts(value: Any) -> Iterator[str]:
