@@ -1,5 +1,6 @@
 #include "chat/history_field.h"
 
+#include "chat/message_fields.h"
 #include "chat/plain_fields.h"
 #include "core/error.h"
 
@@ -14,8 +15,8 @@ void HistoryField::read(JsonScanner& scanner) {
   clear();
   const ValueKind kind = scanner.peek();
   if (kind != ValueKind::kArray) {
-    scanner.skip();
-    if (kind != ValueKind::kNull) refuse(describe(kind));
+    const Value value = scanner.read_value();
+    if (kind != ValueKind::kNull && !holds_nothing(value)) refuse(describe(kind));
     return;
   }
   scanner.enter_array();

@@ -9,7 +9,7 @@
 namespace fastsft {
 
 // "history" as LLaMA-Factory and ms-swift have it: a list of [asked, replied] pairs, the turns
-// before the record's own. Null is none.
+// before the record's own. Null is none, and so is a table's cell "" or "[]".
 class HistoryField {
  public:
   static constexpr const char* kName = "history";

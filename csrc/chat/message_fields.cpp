@@ -32,16 +32,6 @@ bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
   return has_text && type == "text";
 }
 
-// A text of tables whose cells are JSON: no list, or an empty one.
-bool holds_nothing(const Value& value) {
-  if (!value.is_text()) return false;
-  std::string text;
-  for (const char c : value.text) {
-    if (kJsonSpace.find(c) == std::string_view::npos) text += c;
-  }
-  return text.empty() || text == "[]" || text == "null";
-}
-
 // Whether the object that comes next says which function is called.
 bool names_function(JsonScanner scanner) {
   bool is_named = false;
@@ -82,6 +72,15 @@ std::string calls_in(std::string_view text) {
 }
 
 }  // namespace
+
+bool holds_nothing(const Value& value) {
+  if (!value.is_text()) return false;
+  std::string text;
+  for (const char c : value.text) {
+    if (kJsonSpace.find(c) == std::string_view::npos) text += c;
+  }
+  return text.empty() || text == "[]" || text == "null";
+}
 
 void read_text(JsonScanner& scanner, Value& value) {
   value = Value();

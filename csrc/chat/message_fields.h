@@ -12,6 +12,9 @@ namespace fastsft {
 // Text, or a list of parts that are text.
 void read_text(JsonScanner& scanner, Value& value);
 
+// A text of tables whose cells are JSON: no list, or an empty one.
+bool holds_nothing(const Value& value);
+
 // Reads messages of {"from", "value"} or {"role", "content"}. Of a field that comes twice the last
 // one counts.
 class MessageReader {

@@ -144,9 +144,26 @@ def test_a_question_with_its_context_and_history(context: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    "history", ["", " [] ", [], "User: z", ["q0", "a0"], [{"q": "x", "a": "y"}], [["a"]], 5]
+)
+@pytest.mark.parametrize("names", [("question", "answer"), ("prompt", "response"), ("instruction", "output")])
+def test_a_history_that_is_none(names: tuple[str, str], history: Any, tmp_path: Path) -> None:
+    """Of a question another history is left out, with a line; of Alpaca it is a fault."""
+    record = {names[0]: "q", names[1]: "a", "history": history}
+    seen = labelled(write_records(tmp_path / "d.json", [record]), SPANS)
+    is_nothing = history in ("", " [] ", [])
+    if names[1] == "output" and not is_nothing:
+        assert '"history" is ' in seen.report.entries["bad_field"].reason
+        return
+    assert not seen.faults and seen.report.formats[0].unused == ([] if is_nothing else ["history"])
+    plain = labelled(write_records(tmp_path / "p.json", [{names[0]: "q", names[1]: "a"}]), SPANS)
+    assert seen.dataset.ids(0).tolist() == plain.dataset.ids(0).tolist()
+    assert seen.dataset.learned(0) == plain.dataset.learned(0)
+
+
+@pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"history": "z"}, '"history" is text; expected a list of'),
         ({"input": "a", "context": "b"}, '"context" and "input" both have a value; expected one of them'),
         ({"input": ["a"]}, "text is a list"),
         ({"response": None}, 'no "response"; expected instruction and response, and where there are, input'),

@@ -29,7 +29,7 @@ const Pair& pair_of(const std::string& title) {
 
 // One user's turn and one reply under two names that belong together, with "context" between
 // them where there is one: a line break and the context end the user's turn. "history" has the
-// turns before.
+// turns before where it is a list of pairs.
 class QuestionAnswerReader : public FieldReader {
  public:
   QuestionAnswerReader(const Pair& pair, UnusedFields& unused) : FieldReader(unused), pair_(pair) {}
@@ -61,11 +61,10 @@ class QuestionAnswerReader : public FieldReader {
   }
 
   void finish(Conversation& record) override {
+    if (!history_.fault().empty()) leave_out_history();
     record.messages = history_.take();
     const char* context = more_.value.is_true ? pair_.more : "context";
-    if (!history_.fault().empty()) {
-      refuse_fields(record, history_.fault());
-    } else if (more_.value.is_true && context_.value.is_true) {
+    if (more_.value.is_true && context_.value.is_true) {
       refuse_fields(record, concat("\"context\" and \"", pair_.more, "\" both have a value; ",
                                    "expected one of them: join them under one name"));
     } else if (!ask_.is_set() || !reply_.is_set()) {
@@ -84,6 +83,12 @@ class QuestionAnswerReader : public FieldReader {
   }
 
  private:
+  // Unlike Alpaca, no format says that the history of a question is a list of pairs.
+  void leave_out_history() {
+    unused_.add(HistoryField::kName);
+    history_.clear();
+  }
+
   // What is no text stays as it is, for the mask policy to judge.
   PlainField make_prompt() {
     if (!context_.value.is_true) return std::move(ask_);
