@@ -213,6 +213,7 @@ def make_trainer(output: Path, base: Any, config: LoraConfig, **flags: Any) -> A
 
 _SAVING = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
 _QV = {"target_modules": ["q_proj", "v_proj"]}
+_CAUSAL = {"task_type": "CAUSAL_LM", "r": 4, **_QV}
 
 
 def go_on_from_step_2(trainer: Any) -> list[float]:
@@ -233,6 +234,32 @@ def test_frozen_originals_of_trained_modules_do_not_count(tmp_path: Path) -> Non
     whole = grown(1)
     whole.train()
     assert go_on_from_step_2(grown(2)) == losses(whole)
+
+
+def _grown(folder: Path, base: Path, seed: int) -> Any:
+    """A trainer of a model that was read from `base`, with rows for new tokens."""
+    read = model()
+    read.name_or_path = str(base)
+    torch.manual_seed(seed)
+    read.resize_token_embeddings(VOCABULARY + 8)
+    return ours(folder / "out", Plain(), module=get_peft_model(read, LoraConfig(**_CAUSAL)), **_SAVING)
+
+
+@pytest.mark.parametrize("found", ["at the begin", "at the resume"])
+def test_a_resized_model_goes_on_whether_its_base_model_is_found_or_not(found: str, tmp_path: Path) -> None:
+    """Where it is not found, and in checkpoints of older versions, no rows are saved along."""
+    base, away = tmp_path / "base", tmp_path / "away"
+    model().save_pretrained(base if found == "at the begin" else away)
+    whole = _grown(tmp_path, base, 1)
+    assert bool(whole.model.saved_along()) == (found == "at the begin")
+    whole.train()
+    (base if found == "at the begin" else away).rename(away if found == "at the begin" else base)
+    assert go_on_from_step_2(_grown(tmp_path, base, 1)) == losses(whole)
+    if found == "at the begin":  # the checkpoint has the rows
+        assert go_on_from_step_2(_grown(tmp_path, base, 2)) == losses(whole)
+    else:
+        with pytest.raises(ValueError, match="was trained over a base model with other weights"):
+            go_on_from_step_2(_grown(tmp_path, base, 2))
 
 
 @pytest.mark.parametrize("begun", ["directory", "model"])

@@ -175,6 +175,8 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     """ValueError when the run would not continue the one that was saved; other differences warn."""
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
     saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old ones have a limit, too
+    if saved.get("base_weights") is not None:  # next to an adapter
+        current["base_weights"] = trainer.model.base_weights_next_to(directory)
     for name in _FATAL:
         if saved.get(name) != current.get(name) and not _is_unknown(name, saved.get(name), current.get(name)):
             raise ValueError(

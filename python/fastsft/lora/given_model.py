@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
-from fastsft.lora.adapter_files import SAVED_ALONG
+from fastsft.lora.adapter_files import SAVED_ALONG, AdapterDirectory
 from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
@@ -131,6 +131,14 @@ class GivenPeftModel(AdaptedModel):
     def base_weights(self) -> str | None:
         """As AdaptedModel's, of all values; on every rank."""
         return self._identity_without(self.saved_along())
+
+    def base_weights_next_to(self, directory: str | Path) -> str | None:
+        """`base_weights` without the frozen tensors that an adapter saved in `directory` has itself.
+
+        These may be others than `saved_along`: older versions saved none, and which they are depends on
+        whether the named base model is found. ValueError where no adapter is saved there.
+        """
+        return self._identity_without(AdapterDirectory(directory).replaced(self.targets))
 
     def _identity_without(self, along: Container[str]) -> str | None:
         """Of the frozen values but those of the names in `along`."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from fastsft import _C
@@ -119,6 +121,10 @@ class AdapterHooks:
     def base_weights(self) -> str | None:
         """None: a checkpoint has all weights."""
         return None
+
+    def base_weights_next_to(self, directory: str | Path) -> str | None:
+        """`base_weights` without the frozen tensors that an adapter saved in `directory` has itself."""
+        return self.base_weights()
 
     def initial_digest(self) -> str:
         """Empty: there are no adapters that begin with values of their own."""
