@@ -68,7 +68,12 @@ from fastsft.script_names.rebound import is_rebound, rebound_data_names
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
 from fastsft.trackers.registry import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
-from fastsft.trainer.preflight import check_best_of_run, leave_out_evaluation, warn_of_no_evaluation
+from fastsft.trainer.preflight import (
+    check_best_of_run,
+    leave_out_evaluation,
+    saves_in_own_way,
+    warn_of_no_evaluation,
+)
 from fastsft.trainer.resume import check_not_beyond
 from fastsft.trainer.schedule import check_schedule
 from fastsft.trainer.signals import SAVING, SignalGuard
@@ -201,16 +206,14 @@ def train_with(
         checkpoint = trainer.checkpoint_to_resume(resume)
         if checkpoint is not None:
             check_not_beyond(trainer, checkpoint)
-        trainer.bytes_at_end = ModelForm.of(trainer).bytes(trainer) + merged_bytes(args, lora_args, model)
+        saved = ModelForm.of(trainer).bytes(trainer) if _saves_natively(trainer) else 0
+        trainer.bytes_at_end = saved + merged_bytes(args, lora_args, model)
         rank0_print(start_page(trainer, model_args, data_args, lora_args))
         with SignalGuard(SAVING) as guard:
             output = trainer.train(resume_from_checkpoint=resume)
             model.config.use_cache = True
             last = LastSaves(args, guard, trainer.best_model.remove_others)
-            if trainer.is_deepspeed_enabled:
-                last.save("the model", trainer.save_model)
-            else:
-                last.save("the model", lambda: trainer_save_model_safe(trainer))
+            _save_model(trainer, last)
             merged = None
             if lora_args.save_merged:
                 merged = last.save("the merged model", lambda: save_merged(trainer))
@@ -222,6 +225,23 @@ def train_with(
                 rank0_print("a signal came while the model was saved; the run is finished")
         rank0_print(end_page(trainer, merged))
         return output
+
+
+def _saves_natively(trainer: Trainer) -> bool:
+    """True if the model of the end goes to `output_dir` by fastsft's own code, not by a script's."""
+    by_script = is_rebound("trainer_save_model_safe") and not trainer.is_deepspeed_enabled
+    return not (by_script or saves_in_own_way(trainer))
+
+
+def _save_model(trainer: Trainer, last: LastSaves) -> None:
+    """A script's own save is called once; fastsft's waits for room, and uploads what is there then."""
+    if _saves_natively(trainer):
+        last.save("the model", lambda: trainer.save_model(_internal_call=True))
+        trainer.upload_saved(trainer.args.output_dir or ".")
+    elif trainer.is_deepspeed_enabled:
+        trainer.save_model()
+    else:
+        trainer_save_model_safe(trainer)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ docs/spec/reliability.md, row R8.
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,3 +148,49 @@ def test_what_can_be_spared_goes_before_anybody_waits(tmp_path: Path) -> None:
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     assert LastSaves(args, SignalGuard(), make_room).save("the model", save) == "saved"
     assert happened == ["save", "room", "save"]
+
+
+def test_a_script_that_saves_elsewhere_needs_no_room(
+    warm: WarmRanks, two_steps: dict[str, Any], disk: Path, tmp_path: Path
+) -> None:
+    fill(disk, weights(two_steps) // 2)
+    warm.start(two_steps, disk / "out", fault=("script_saves", str(tmp_path / "elsewhere"))).finish()
+    assert (
+        weights_of(tmp_path / "elsewhere").keys() == weights_of(Path(two_steps["model_name_or_path"])).keys()
+    )
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_a_script_whose_save_fails_on_one_rank_is_not_waited_for(
+    warm: WarmRanks, two_steps: dict[str, Any], tmp_path: Path, merges: bool
+) -> None:
+    lora = {"lora": True, "lora_r": 1, "save_merged": True} if merges else {}
+    flags = {**spread(two_steps, 2), **lora}
+    run = warm.start(flags, tmp_path / "out", 2, fault=("script_copies_to_full_disk",))
+    statuses = run.wait(30)
+    assert None not in statuses and statuses[0] == 1
+    assert "/backup/model: No space left on device" in run.text(name="err")
+    assert WAITS not in run.text() and "another rank died" not in run.text(0, "err")
+
+
+def test_another_failure_of_the_save_ends_all_ranks(
+    warm: WarmRanks, two_steps: dict[str, Any], tmp_path: Path
+) -> None:
+    """Every rank says how its attempt ended: none is left in an exchange that another has not joined."""
+    fault = ("fail_with", "fastsft.model.directory:write_small_files", errno.EACCES, [0])
+    run = warm.start(spread(two_steps, 2), tmp_path / "out", 2, fault=fault)
+    assert run.wait(30) == [1, 3]
+    assert "Permission denied" in run.text(0, "err") and "rank 0 failed: " in run.text(1, "err")
+    assert WAITS not in run.text() and "another rank died" not in run.all_text()
+
+
+@pytest.mark.parametrize("place", ["Trainer._keep_paths", "Trainer.upload_saved"])
+def test_an_error_outside_the_save_on_one_rank_ends_the_run(
+    warm: WarmRanks, two_steps: dict[str, Any], tmp_path: Path, place: str
+) -> None:
+    """Before it, while the other rank is inside, and in the upload of what is saved."""
+    fault = ("fail_with", f"fastsft.trainer.trainer:{place}", errno.ENOSPC, [0])
+    run = warm.start(spread(two_steps, 2), tmp_path / "out", 2, fault=fault)
+    statuses = run.wait(30)
+    assert None not in statuses and statuses[0] == 1
+    assert WAITS not in run.text() and "No space left on device" in run.text(0, "err")

@@ -6,6 +6,7 @@ Nothing of this is in the product. warm_program.py calls functions that take `ra
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import signal
@@ -259,3 +260,33 @@ def limit_memory(rank: int, only_rank: int, mib: int) -> None:
 def others_take_the_room(rank: int) -> None:
     """What the check before the save of a model saw is gone when it writes."""
     around("fastsft.model.directory:check_free_space", lambda original, args, kwargs: None)
+
+
+def script_saves(rank: int, folder: str) -> None:
+    """A script's own `trainer_save_model_safe` saves into `folder`."""
+    import fastsft.train
+
+    fastsft.train.trainer_save_model_safe = lambda trainer: trainer.save_model(folder)
+
+
+def script_copies_to_full_disk(rank: int) -> None:
+    """A script's own `trainer_save_model_safe` fails on rank 0 when the model is there."""
+    import fastsft.train
+
+    def save(trainer: Any) -> None:
+        trainer.save_model()
+        if rank == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/backup/model")
+
+    fastsft.train.trainer_save_model_safe = save
+
+
+def fail_with(rank: int, target: str, number: int, ranks: list[int]) -> None:
+    """`target` (as `around` has it) raises the OSError `number` on `ranks`."""
+
+    def act(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if rank in ranks:
+            raise OSError(number, os.strerror(number))
+        return original(*args, **kwargs)
+
+    around(target, act)

@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from fastsft import _C
 from fastsft.ranks.agreement import on_any_rank
+from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.full_disk import is_of_full_disk
 from fastsft.runtime.messages import tell
 
@@ -22,6 +23,7 @@ _LOOK_S = 1.0  # between looks at the free bytes
 _WORTH_TRYING = 1 << 20  # bytes that have become free
 _TELL_S = 60.0  # between lines, and between attempts where room is not seen to come
 _SIGNAL_BASE = 128
+_MARK = "outcome of a last save"
 
 
 class Signals(Protocol):
@@ -42,24 +44,25 @@ class LastSaves:
     def save(self, what: str, save: Callable[[], T]) -> T:
         """`save()`, again and again while the disk has no room for it, up to --save_patience seconds.
 
-        The ranks wait together, with a line a minute. what: is saved, for the lines. Raises what `save`
-        raised last. SystemExit with 128 + its number after a signal, which ends the waiting.
+        The ranks wait together, with a line a minute. what: is saved, for the lines. save: fastsft's own
+        code, which fails on all ranks when it does on one. Raises what `save` raised last. SystemExit with
+        128 + its number after a signal, which ends the waiting.
         """
         folder = Path(self._args.output_dir or ".")
         end, told = time.monotonic() + self._args.save_patience, -math.inf
         while True:
-            try:
-                return save()
-            except Exception as error:
-                if not _is_of_room(error):
-                    raise
-                if self._make_room():
-                    continue
-                if on_any_rank(time.monotonic() >= end):
-                    raise
-                if time.monotonic() - told >= _TELL_S:
-                    told = time.monotonic()
-                    _tell_of_waiting(what, error, end - told)
+            outcome = _Outcome(what)
+            result = outcome.of(save)
+            if outcome.is_done_everywhere():
+                return cast(T, result)
+            if self._make_room():
+                continue
+            if on_any_rank(time.monotonic() >= end):
+                raise outcome.failure()
+            if time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                _tell_of_waiting(what, outcome.failure(), end - told)
+            del outcome  # and with its error what the save held
             number = _wait(folder, min(end, told + _TELL_S), self._signals)
             if number:
                 tell(
@@ -68,19 +71,71 @@ class LastSaves:
                 raise SystemExit(_SIGNAL_BASE + number)
 
 
+class _Outcome:
+    """One attempt to save `what`: how it ended on this rank, then on all."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._error = what, cast("Exception | None", None)
+        self._failed: tuple[int, str] | None = None  # the first rank that did, and its message
+
+    def of(self, save: Callable[[], T]) -> T | None:
+        """The result of `save`; None when it failed."""
+        try:
+            return save()
+        except Exception as error:
+            self._error = error
+            return None
+
+    def is_done_everywhere(self) -> bool:
+        """False where a rank lacks room and no rank failed for another reason; collective, one exchange.
+
+        Raises this rank's error, or PeerFailedError, after any other failure, where a rank is gone, and where
+        one is still inside the save: it learns of our error as from an Agreement, and does not wait for us.
+        """
+        error = self._error
+        if isinstance(error, _C.CollectiveError):
+            raise error
+        note = None if error is None else (isinstance(error, ValueError), str(error))
+        try:
+            reports = gather_objects((note, (_MARK, _kind(error))))
+        except _C.CollectiveError:
+            if error is None:
+                raise
+            raise error from None
+        self._failed = next(((rank, each[0][1]) for rank, each in enumerate(reports) if each[0]), None)
+        kinds = {each[1][1] if _is_outcome(each[1]) else "other" for each in reports}
+        if kinds == {"done"}:
+            return True
+        if "room" not in kinds or "other" in kinds:
+            raise self.failure()
+        return False
+
+    def failure(self) -> Exception:
+        """This rank's error, or one about the first rank that has one."""
+        if self._error is not None:
+            return self._error
+        rank, message = self._failed or (0, "it is elsewhere in the program")
+        return _C.PeerFailedError(f"saving {self._what}: rank {rank} failed: {message}")
+
+
+def _kind(error: Exception | None) -> str:
+    """done, room, other, or peer: some other rank knows why."""
+    if error is None:
+        return "done"
+    if is_of_full_disk(error):
+        return "room"
+    return "peer" if isinstance(error, _C.PeerFailedError) else "other"
+
+
+def _is_outcome(value: object) -> bool:
+    return isinstance(value, tuple) and value[:1] == (_MARK,)
+
+
 def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
     tell(
         f"{error}\n  {what} is saved when there is room: waiting for up to {math.ceil(seconds / 60)} min, "
         "with the weights in memory (--save_patience)"
     )
-
-
-def _is_of_room(error: Exception) -> bool:
-    """The same on all ranks, all of which failed: where one has no room, its peers have an error about it."""
-    if isinstance(error, _C.CollectiveError):
-        return False
-    found = is_of_full_disk(error)
-    return on_any_rank(found) if found or isinstance(error, _C.PeerFailedError) else False
 
 
 def _wait(folder: Path, until: float, signals: Signals) -> int:

@@ -313,7 +313,8 @@ def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
         beside = f" next to a checkpoint of {size_text(checkpoint)}" if after > models else ""
         raise _C.FileError(
             f"{folder}: the model at the end of the run needs {size_text(models)}{beside}, {size_text(free)} "
-            "are free; free some space or choose another --output_dir"
+            "are free; free some space or choose another --output_dir; with --on_save_error continue this is "
+            "a warning, and the end of the run waits for room"
         )
 
 

@@ -193,6 +193,11 @@ def check_patched_trainer() -> None:
             )
 
 
+def saves_in_own_way(trainer: object) -> bool:
+    """True if a script has put a method of its own in the place of `save_model`."""
+    return _is_foreign(trainer, "save_model")
+
+
 def _is_foreign(trainer: object, name: str) -> bool:
     """By the code itself: `functools.wraps` copies the name of a module."""
     found = getattr(trainer, name, None)

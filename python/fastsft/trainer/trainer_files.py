@@ -50,7 +50,12 @@ class TrainerFiles:
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
             save_model_directory(self, directory, "Trainer.save_model")
-        if self.uploads is not None and not _internal_call:
+        if not _internal_call:
+            self.upload_saved(directory)
+
+    def upload_saved(self, directory: str) -> None:
+        """With --push_to_hub: what `save_model` has written to `directory`; collective."""
+        if self.uploads is not None:
             self._upload(directory, "Model save")
 
     def push_to_hub(self, commit_message: str = "End of training", **_: object) -> CommitInfo | None:

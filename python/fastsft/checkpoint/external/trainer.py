@@ -7,6 +7,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
+from fastsft.script_names.rebound import remember_own
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -39,6 +41,9 @@ def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
         warnings.warn(f"the trainer saves its model in its own way: {reason}", stacklevel=2)
     with _full_state_dict(trainer.model):
         trainer.save_model()
+
+
+remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
