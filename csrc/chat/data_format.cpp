@@ -1,6 +1,8 @@
 #include "chat/data_format.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "chat/role_names.h"
 
@@ -8,6 +10,8 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kMostNamed = 16;
+// 0 and 1 as JSON, of CSV and of a column with nulls too.
+constexpr std::array<std::string_view, 6> kBits = {"0", "1", "0.0", "1.0", "\"0\"", "\"1\""};
 constexpr size_t kMostSketched = 1000;  // more fields do not tell a format
 
 struct MessageSketch {
@@ -50,13 +54,20 @@ MessageSketch sketch_message(JsonScanner& scanner) {
 void sketch_list(JsonScanner& scanner, FieldSketch& field) {
   static const RoleNames roles(true, {});
   scanner.enter_array();
-  if (!scanner.next_item()) return;
+  field.is_nothing = !scanner.next_item();
+  if (field.is_nothing) return;
   field.lists_objects = scanner.peek() == ValueKind::kObject;
   MessageSketch message = sketch_message(scanner);
   field.messages = message.names;
-  while (scanner.next_item()) message = sketch_message(scanner);
-  const auto role = roles.find(message.role);
+  auto role = roles.find(message.role);
+  field.holds_reply = role == Role::kAssistant;
+  while (scanner.next_item()) {
+    message = sketch_message(scanner);
+    role = roles.find(message.role);
+    field.holds_reply |= role == Role::kAssistant;
+  }
   field.awaits_reply = field.messages && (role == Role::kUser || role == Role::kTool);
+  field.ends_with_reply = field.messages && role == Role::kAssistant;
 }
 
 }  // namespace
@@ -106,7 +117,9 @@ RecordSketch sketch_record(JsonScanner& scanner) {
     if (field.kind == ValueKind::kArray) {
       sketch_list(scanner, field);
     } else {
-      scanner.skip();
+      const std::string_view json = scanner.read_raw();
+      field.is_nothing = json.find_first_not_of("\" ") == std::string_view::npos;
+      field.is_bit = std::ranges::find(kBits, json) != kBits.end();
     }
     if (sketch.fields.size() < kMostSketched) sketch.fields.push_back(std::move(field));
   }
@@ -119,8 +132,11 @@ std::optional<FormatChoice> match_format(const RecordSketch& record, const std::
   for (const std::string& each : formats.names()) {
     if (name != kAutoFormat && name != each) continue;
     if (best && best->format().rank <= formats.get(each).rank) continue;
-    const auto column = formats.get(each).match(record);
-    if (column) best = FormatChoice{each, *column};
+    const DataFormat& format = formats.get(each);
+    const auto column = format.match(record);
+    const bool is_doubtful =
+        name == kAutoFormat && format.is_doubtful && format.is_doubtful(record);
+    if (column && !is_doubtful) best = FormatChoice{each, *column};
   }
   return best;
 }

@@ -18,6 +18,10 @@ struct FieldSketch {
   std::optional<MessageNames> messages;  // of a list of messages
   bool lists_objects = false;            // by its first item
   bool awaits_reply = false;             // the last message is the user's, or a tool's
+  bool ends_with_reply = false;          // the last message is the assistant's
+  bool holds_reply = false;              // a message is the assistant's
+  bool is_nothing = false;               // an empty text or list
+  bool is_bit = false;                   // 0 or 1, also as text
 };
 
 struct RecordSketch {
@@ -68,6 +72,9 @@ struct DataFormat {
   // Of a record of this format the name of its list of messages, or the names of its fields where
   // there are several of them, "" for the usual ones; null for another record.
   std::optional<std::string> (*match)(const RecordSketch&) = nullptr;
+  // Of a record that matches: it may be meant otherwise, and is of this format only where
+  // --data_format says so.
+  bool (*is_doubtful)(const RecordSketch&) = nullptr;
   std::unique_ptr<FieldReader> (*make_reader)(const std::string& column,
                                               UnusedFields& unused) = nullptr;
 };

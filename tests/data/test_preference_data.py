@@ -25,7 +25,8 @@ KTO = "it says whether the reply is wanted (preference data, as for KTO)"
 RECORDS: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": ASKED, **PAIR}, PREFERENCE, ""),
     ({"conversations": FROM, "chosen": {"from": "gpt", "value": "GOOD"}, "rejected": {}}, PREFERENCE, ""),
-    ({"messages": ASKED[:2], "chosen": ASKED, "rejected": ASKED}, PREFERENCE, "messages"),
+    ({"messages": ASKED[:1], **PAIR}, PREFERENCE, ""),
+    ({"dialogue": ASKED[:2], **PAIR}, PREFERENCE, "messages"),
     ({"chosen": ASKED[:2], "rejected": "BAD"}, PREFERENCE, "messages"),
     ({"rejected": ASKED[:2], "chosen": "GOOD"}, PREFERENCE, ""),
     ({"instruction": "q", "output": "a", **PAIR}, PREFERENCE, "alpaca"),
@@ -35,6 +36,9 @@ RECORDS: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": "q", "completion": "BAD", "label": False}, KTO, "prompt_completion"),
     ({"prompt": ASKED, "completion": ASKED[1:2], "label": True}, KTO, "prompt_completion"),
     ({"messages": ASKED[:2], "label": False}, KTO, "messages"),
+    ({"prompt": "q", "completion": "a", "label": 1}, '"label" is 0 or 1: ' + KTO, "prompt_completion"),
+    ({"prompt": "q", "completion": "BAD", "label": 0.0}, KTO, "prompt_completion"),
+    ({"prompt": ASKED, "completion": "a", "label": "0"}, KTO, "prompt_completion"),
 ]
 
 
@@ -44,7 +48,7 @@ def test_preference_data_is_refused(record: dict[str, Any], reason: str, named: 
         path = write_records(tmp_path / f"{number}.jsonl", [record] * 2)
         fault = labelled(path, labeller).faults[0]
         assert reason in str(fault) and fault.remark == "other_format" and fault.always_stops
-        assert (f"--data_format {named}" if named else "--data_format") in str(fault) or not named
+        assert (f"fastsft data convert --data_format {named})" in str(fault)) is bool(named)
         assert named or "--data_format" not in str(fault)
     if named:
         seen = labelled(path, SPANS, named)
@@ -53,7 +57,7 @@ def test_preference_data_is_refused(record: dict[str, Any], reason: str, named: 
 
 def test_one_such_record_is_found_among_others(tmp_path: Path) -> None:
     rows = [{"messages": ASKED[:2], "chosen": None, "rejected": None, "label": None}] * 3
-    bad = {"messages": ASKED[:2], "chosen": ASKED, "rejected": ASKED, "label": None}
+    bad = {"messages": ASKED, "chosen": ASKED, "rejected": ASKED, "label": None}
     assert not labelled(write_records(tmp_path / "d.json", rows), SPANS).faults
     (fault,) = labelled(write_records(tmp_path / "d.json", [*rows, bad]), SPANS).faults
     assert fault.record == 3 and PREFERENCE in str(fault)
@@ -63,8 +67,9 @@ def test_tables_have_their_columns_read(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     plain = {"messages": ASKED[:2], "chosen": None, "rejected": None, "label": None}
     for number, (record, sound) in enumerate([
-        ({**plain, "label": False}, False), ({**plain, "chosen": "x", "rejected": "y"}, False),
-        ({**plain, "label": 1}, True), (plain, True),
+        ({**plain, "label": False}, False), ({**plain, "label": 1}, True), (plain, True),
+        ({**plain, "messages": ASKED, "chosen": "x", "rejected": "y"}, False),
+        ({**plain, "chosen": "x", "rejected": "y"}, True),
     ]):  # fmt: skip
         path = tmp_path / f"{number}.parquet"
         parquet.write_table(pyarrow.Table.from_pylist([plain, record]), path)
@@ -81,8 +86,27 @@ def test_what_is_none(more: dict[str, Any], tmp_path: Path) -> None:
     assert not labelled(path, SPANS).faults
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "q1", "messages": ASKED[:2], "chosen": ASKED[:2], "rejected": ASKED},
+        {"conversations": FROM[:2], **PAIR},
+        {"question": "q", "answer": "a1", "label": True},
+        {"prompt": "q", "completion": "a1", "label": 2},
+        {"prompt": "q", "completion": "a1", "label": "good"},
+    ],
+)
+def test_the_reply_that_is_wanted_is_learned(record: dict[str, Any], tmp_path: Path) -> None:
+    seen = labelled(write_records(tmp_path / "d.json", [record]), SPANS)
+    assert not seen.faults
+    ((begin, end),) = seen.dataset.learned(0)
+    assert TOKENIZER.native.decode(seen.dataset.ids(0)[begin:end]).strip() == "a1</s>"
+    assert set(seen.report.formats[0].unused) <= {"prompt", "chosen", "rejected", "label"}
+    assert seen.report.formats[0].unused
+
+
 def test_a_script_that_reads_records_is_refused_them(tmp_path: Path) -> None:
-    path = write_records(tmp_path / "d.json", [{"conversations": FROM[:2], **PAIR}])
+    path = write_records(tmp_path / "d.json", [{"conversations": FROM, **PAIR}])
     with pytest.raises(ValueError, match=r"d\.json: record 0: .* are preference data"):
         read_records([DataFile(str(path))])
     escaped = [{"conversations": [{"from": "human", "value": '{"label": true}'}, FROM[1]], "id": "label"}]
