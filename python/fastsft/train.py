@@ -223,7 +223,7 @@ def train_with(
             trainer.best_model.remove_others()
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")
-        rank0_print(end_page(trainer, merged))
+        rank0_print(end_page(trainer, merged, keeps_last=trainer.best_model.keeps_last))
         return output
 
 

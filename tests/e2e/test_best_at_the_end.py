@@ -61,8 +61,31 @@ def test_a_damaged_best_checkpoint_costs_a_line(
         f"the best weights are not loaded, and those of the last step stay: {output}/checkpoint-3: cannot be "
     )
     assert f"{line}loaded: model.safetensors: " in text
+    assert "those of the last step, 6: the best ones could not be loaded" in text
     assert same(weights_of(output), weights_of(output / "checkpoint-6"))
     assert "this run is finished" in warm.start(flags, output, ranks).finish()
+
+
+@pytest.mark.parametrize("of_lora", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_damaged_optimizer_state_leaves_the_best_model(
+    warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int, of_lora: bool
+) -> None:
+    """The last checkpoint, the only one that can be resumed, stays then."""
+    flags = {**best, "per_device_train_batch_size": 4 // ranks, "save_total_limit": 1}
+    flags, output = {**flags, **({"lora": True, "lora_r": 1} if of_lora else {})}, tmp_path / "out"
+    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
+    state = next((output / "checkpoint-3").glob("optimizer-*"))
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 1
+    state.write_bytes(content)
+    text = warm.start(flags, output, ranks).finish()
+    assert f"loaded the best weights from its model files: {output}/checkpoint-3, eval_loss " in text
+    assert "those of the last step" not in text
+    name = "adapter_model.safetensors" if of_lora else "model.safetensors"
+    assert (output / name).read_bytes() == (output / "checkpoint-3" / name).read_bytes()
+    assert checkpoints(output) == ["checkpoint-3", "checkpoint-6"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

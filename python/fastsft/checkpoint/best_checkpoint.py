@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
-from fastsft.checkpoint.run_identity import holds_only_model
+from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
+
+_STATE_FILES = ("optimizer-", "random-state-")
 
 
 def checkpoint_exists(directory: str | Path) -> bool:
@@ -52,6 +54,29 @@ def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None
     _C.load_training_state(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
     return None
+
+
+def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
+    """The model of a checkpoint whose training state alone is damaged, in its saved type; collective.
+
+    False, and nothing is loaded, where its other files do not verify, or it belongs to another run.
+    """
+    agreement = Agreement(f"loading {directory}")
+    found = agreement.attempt_on_first(lambda: _lacks_only_state(Path(directory)))
+    if not agreement.settle(found)[0]:
+        return False
+    agreement.attempt(lambda: check_same_run(trainer, read_run_state(directory), directory))
+    try:
+        agreement.settle(None)
+    except ValueError:
+        return False
+    trainer.model.load_saved(trainer.engine, str(directory))
+    return True
+
+
+def _lacks_only_state(directory: Path) -> bool:
+    problems = _C.verify_directory(str(directory))
+    return bool(problems) and all(problem.startswith(_STATE_FILES) for problem in problems)
 
 
 def _verify(directory: Path) -> str:

@@ -174,13 +174,17 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
     return ", ".join(shown)
 
 
-def end_page(trainer: ReportedRun, merged: Path | None = None) -> str:
+def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
     """The result of the run, what was written where, and how to open it.
 
-    merged: the model that the adapter was merged into; None: a line says how that is done.
+    merged: the model that the adapter was merged into; None: a line says how that is done. keeps_last: the
+    best weights were asked for and could not be loaded, which a line says.
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
+    if keeps_last:
+        step = trainer.state.global_step
+        rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
     rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
     code = [("talk", talk_command(directory))]
     if trainer.model.adapter_facts() is not None:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.best_checkpoint import first_existing, keep_only, load_trained_weights
+from fastsft.checkpoint.best_checkpoint import (
+    first_existing,
+    keep_only,
+    load_model_alone,
+    load_trained_weights,
+)
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.runtime.messages import tell
 from fastsft.trainer.schedule import metric_key
@@ -30,6 +35,7 @@ class BestModel:
         self._saved_steps: set[int] = set()
         self._named: list[Path] = []  # the best checkpoints so far, in their order
         self._loaded: Path | None = None  # whose weights the engine has, until `remove_others`
+        self.keeps_last = False  # after `load`: the weights are those of the last step for want of the best
 
     def take(self, metrics: dict[str, float]) -> None:
         """Compare an evaluation; with `--save_strategy best` a checkpoint follows when it is the best so far.
@@ -84,25 +90,35 @@ class BestModel:
         Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
         other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
         where a better one could not be written (--on_save_error continue), a line says so. Where it is
-        missing or damaged, too, and the weights of the last step stay.
+        missing or damaged, too, and the weights of the last step stay (`keeps_last`); where its training
+        state alone is damaged, its model is loaded, and the other checkpoints stay.
         """
         best = self._state.best_model_checkpoint
         if not self._args.load_best_model_at_end:
             return
-        if best is None:
-            if self._state.best_global_step is not None:
-                tell("there is no checkpoint of the best step: the weights of the last step stay")
+        if best is None and self._state.best_global_step is None:
             return
+        line = self._load(best)
+        self.keeps_last = line is not None
+        if line is not None:
+            tell(line)
+
+    def _load(self, best: str | None) -> str | None:
+        """A line about why its weights are not loaded, or None; collective."""
+        if best is None:
+            return "there is no checkpoint of the best step: the weights of the last step stay"
         found = first_existing(best, self._directory / Path(best).name)
         if found is None:
-            tell(f"the best checkpoint, {best}, is not there: the weights of the last step stay")
-            return
+            return f"the best checkpoint, {best}, is not there: the weights of the last step stay"
         path = Path(found)
-        if (reason := load_trained_weights(self._trainer, path)) is not None:
-            tell(f"the best weights are not loaded, and those of the last step stay: {reason}")
-            return
-        tell(f"loaded the best weights: {path}, {self._standing(path)}")
-        self._loaded = path
+        if (problem := load_trained_weights(self._trainer, path)) is None:
+            tell(f"loaded the best weights: {path}, {self._standing(path)}")
+            self._loaded = path
+        elif load_model_alone(self._trainer, path):
+            tell(f"{problem}\n  loaded the best weights from its model files: {path}, {self._standing(path)}")
+        else:
+            return f"the best weights are not loaded, and those of the last step stay: {problem}"
+        return None
 
     def remove_others(self) -> bool:
         """With `--save_total_limit 1`, once the best weights are loaded: the other checkpoints go.
