@@ -1,6 +1,7 @@
 #include "chat/record_parser.h"
 
 #include "chat/format_hints.h"
+#include "chat/plain_fields.h"
 #include "chat/preference_data.h"
 #include "chat/reply_fields.h"
 #include "chat/role_names.h"
@@ -65,7 +66,8 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadFault::kNone) {
     explain_missing(start, record);
-  } else if (!is_named_ && (has_preference || (has_other_reply && may_hold_reply(record)))) {
+  } else if (!is_named_ && (has_preference || (has_other_reply && may_hold_reply(record)) ||
+                            has_odd_prompt(record))) {
     refuse_doubtful(start, record);
   }
 }
@@ -81,15 +83,32 @@ bool RecordParser::may_hold_reply(const Conversation& record) const {
   return role == Role::kUser || role == Role::kTool;
 }
 
+// Whether the list that the file's format takes for a prompt may be more than one.
+bool RecordParser::has_odd_prompt(const Conversation& record) const {
+  static const RoleNames roles(true, {});
+  if (choice_.name != "prompt_completion" || choice_.column.empty()) return false;
+  const bool may_reply = is_prompt_name(ReplyFields::of_column(choice_.column).prompt);
+  std::optional<Role> last = Role::kUser;
+  for (const Message& message : record.messages) {
+    if (!message.is_context) continue;
+    last = roles.find(message.from.text);
+    if (last == Role::kAssistant && !may_reply) return true;
+  }
+  return last != Role::kUser && last != Role::kTool;
+}
+
 // Of a record that its format can read: what is to be learned may not be what the format learns.
 void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& record) const {
   JsonScanner start = record_start;
   const RecordSketch sketch = sketch_record(start);
   record.read_reason = refuse_preference(sketch);
+  if (record.read_reason.empty() && is_doubtful_prompt(sketch)) {
+    return refuse_fields(record, refuse_replies(sketch));
+  }
   if (record.read_reason.empty()) record.read_reason = refuse_replies(sketch);
   if (!record.read_reason.empty()) {
     record.read_fault = ReadFault::kOtherFormat;
-  } else if (find_reply_fields(sketch)) {
+  } else if (find_reply_fields(sketch) || has_odd_prompt(record)) {
     explain_missing(record_start, record);
   }
 }
@@ -107,9 +126,9 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
   const auto other = match_format(sketch, kAutoFormat);
   if (other && *other != choice_ && !lacks_reply(sketch)) {
     record.read_fault = ReadFault::kOtherFormat;
-    record.read_reason =
-        concat("expected ", choice_.describe(), " as in the rest of its file, got ",
-               other->describe(), "; divide the file by format, or name its format: --data_format");
+    record.read_reason = concat(
+        "expected ", choice_.describe(), " as in the rest of its file, got ", other->describe(),
+        "; divide the file by format, or name its format: --data_format ", choice_.name);
     return;
   }
   if (record.messages_kind != ValueKind::kMissing || sketch.fields.empty()) return;

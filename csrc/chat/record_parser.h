@@ -25,6 +25,7 @@ class RecordParser {
 
  private:
   bool may_hold_reply(const Conversation& record) const;
+  bool has_odd_prompt(const Conversation& record) const;
   void refuse_doubtful(JsonScanner& record_start, Conversation& record) const;
   bool lacks_reply(const RecordSketch& sketch) const;
   void explain_missing(JsonScanner& record_start, Conversation& record) const;

@@ -35,13 +35,35 @@ const FieldSketch* find_list(const RecordSketch& record) {
   return found.size() == 1 ? found.front() : nullptr;
 }
 
+// Next to a prompt any field of such a name should be its reply. Next to another list, which may
+// be the whole conversation, nothing and numbers are no reply but something about it.
+bool may_be_reply(const FieldSketch& field, const FieldSketch& list) {
+  if (is_prompt_name(list.name)) return true;
+  const bool is_text_or_list = field.kind == ValueKind::kString ||
+                               field.kind == ValueKind::kArray || field.kind == ValueKind::kObject;
+  return is_text_or_list && !field.is_nothing;
+}
+
 std::vector<const FieldSketch*> find_replies(const RecordSketch& record, const FieldSketch& list) {
   std::vector<const FieldSketch*> replies;
   for (const std::string_view name : kReplies) {
     const FieldSketch* field = record.find(std::string(name));
-    if (field != nullptr && field != &list) replies.push_back(field);
+    const bool is_other = field != nullptr && field != &list;
+    if (is_other && may_be_reply(*field, list)) replies.push_back(field);
   }
   return replies;
+}
+
+// Why the list, whose last message is not the user's, is no prompt of one of `replies`.
+std::string refuse_prompt(const FieldSketch& list, const std::string& replies) {
+  const std::string name = concat("the messages of \"", printable(list.name), "\" ");
+  if (!list.ends_with_reply) {
+    return concat(name, "do not end with the user, whom ", replies,
+                  " could answer; expected a prompt that ends with a message of the user");
+  }
+  return concat(name, "end with a reply, and ", replies,
+                " may be another: which is to be learned is not clear; write all turns as one "
+                "list, \"messages\"");
 }
 
 bool is_reply(const FieldSketch& field) {
@@ -80,18 +102,30 @@ std::optional<ReplyFields> find_reply_fields(const RecordSketch& record) {
   return ReplyFields{list->name, replies.front()->name};
 }
 
+bool is_doubtful_prompt(const RecordSketch& record) {
+  const FieldSketch* list = find_list(record);
+  if (list == nullptr || is_prompt_name(list->name)) return false;
+  return list->awaits_reply && list->holds_reply && !find_replies(record, *list).empty();
+}
+
 std::string refuse_replies(const RecordSketch& record) {
   const FieldSketch* list = find_list(record);
   const bool is_named = record.has("prompt") && record.has("completion");
   if (list == nullptr || (is_named && !is_usual(*list))) return {};
   const auto replies = find_replies(record, *list);
   if (replies.empty()) return {};
-  const std::string name = concat("\"", printable(list->name), "\"");
   if (!list->awaits_reply) {
-    if (!is_prompt_name(list->name)) return {};
-    return concat("the messages of ", name, " end with a reply, and ", join_names(replies),
-                  " may be another: which is to be learned is not clear; write all turns as one "
-                  "list, \"messages\"");
+    return is_prompt_name(list->name) ? refuse_prompt(*list, join_names(replies)) : std::string();
+  }
+  const std::string name = concat("\"", printable(list->name), "\"");
+  if (is_doubtful_prompt(record)) {
+    const bool is_sharegpt = list->messages == MessageNames::kFromValue;
+    return concat(
+        "the messages of ", name, " hold replies and end with the user, and ", join_names(replies),
+        " may be the reply: which is to be learned is not clear; ", "--data_format ",
+        is_sharegpt ? "sharegpt" : "messages",
+        " learns the replies that the list holds; for a reply in a field of its own name ",
+        "the list \"prompt\" and the reply \"completion\"");
   }
   const char* rename = "; name the list \"prompt\" and the reply to it \"completion\"";
   if (replies.size() > 1) {
@@ -99,8 +133,11 @@ std::string refuse_replies(const RecordSketch& record) {
                   " may be the reply: which is to be learned is not clear", rename);
   }
   if (is_reply(*replies.front())) return {};
-  return concat("the messages of ", name, " end with the user, and ", join_names(replies), " is ",
-                describe(replies.front()->kind), "; expected text or a list of messages", rename);
+  return concat(
+      "the messages of ", name, " end with the user, and ", join_names(replies), " is ",
+      describe(replies.front()->kind),
+      "; expected text or a list of messages: write the reply as one of them, or leave the ",
+      "field out");
 }
 
 }  // namespace fastsft

@@ -26,6 +26,10 @@ bool is_prompt_name(const std::string& name);
 // Null where there is no such list, or nothing that may be the reply to it.
 std::optional<ReplyFields> find_reply_fields(const RecordSketch& record);
 
+// A list that is not named as a prompt holds replies and ends with the user, next to what may be
+// the reply: it may be a prompt, and a conversation whose last message nobody answered.
+bool is_doubtful_prompt(const RecordSketch& record);
+
 // Why a record must not be read though it is of some format: what is to be learned is not clear.
 // Empty where it is.
 std::string refuse_replies(const RecordSketch& record);

@@ -89,6 +89,10 @@ class PromptCompletionReader : public FieldReader {
   Part prompt_, completion_;
 };
 
+bool has_own_names(const RecordSketch& record) {
+  return record.has("prompt") && record.has("completion") && !has_standard_list(record);
+}
+
 const bool kPromptCompletionRegistered = DataFormats::instance().add(
     "prompt_completion",
     {.title = "prompt/completion",
@@ -98,11 +102,14 @@ const bool kPromptCompletionRegistered = DataFormats::instance().add(
      .rank = 0,
      .names = {"prompt", "completion", "response", "output", "answer", "target", "system"},
      .match = [](const RecordSketch& record) -> std::optional<std::string> {
-       const bool is_one = record.has("prompt") && record.has("completion");
-       if (is_one && !has_standard_list(record)) return "";
+       if (has_own_names(record)) return "";
        if (const auto found = find_reply_fields(record)) return found->column();
        return std::nullopt;
      },
+     .is_doubtful =
+         [](const RecordSketch& record) {
+           return !has_own_names(record) && is_doubtful_prompt(record);
+         },
      .make_reader = [](const std::string& column,
                        UnusedFields& unused) -> std::unique_ptr<FieldReader> {
        return std::make_unique<PromptCompletionReader>(ReplyFields::of_column(column), unused);

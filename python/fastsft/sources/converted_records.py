@@ -48,6 +48,7 @@ def _check_clear(data: bytes, name: str) -> None:
         )
     except (ValueError, RuntimeError):
         return  # its reader says so
-    fault = next((fault for fault in summary.faults if fault.remark == "other_format"), None)
+    doubts = ("other_format", "bad_field")
+    fault = next((fault for fault in summary.faults if fault.remark in doubts), None)
     if fault is not None:
         raise ValueError(f"{name}: {fault}")
