@@ -24,6 +24,9 @@ TULU = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
 )
 INDENTED = f"  {{% if true %}}\n{{% endif %}}\n{TULU}"
+FOR_TOOLS = "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}" + TULU
+BEGUN = "{{ bos_token }}" + TULU
+TOOLS = [{"type": "function", "function": {"name": "now", "description": "The time.", "parameters": {}}}]
 MESSAGES = [
     {"role": role, "content": text}
     for role, text in zip(("user", "assistant") * 2, ("Hi\n", "Ho.", "And é?", "No."), strict=True)
@@ -94,3 +97,43 @@ def test_the_bases_template_is_left_in_place(
     out, base = Path(flags["output_dir"]), Path(flags["model_name_or_path"])
     assert (out / "chat_template.jinja").read_text() == (base / "chat_template.jinja").read_text()
     assert not (out / BASE_NAME).exists()
+
+
+@pytest.mark.parametrize("save", ["trained", "base"])
+@pytest.mark.parametrize("form", ["config", "files"])
+@pytest.mark.parametrize("default", [TULU, BEGUN], ids=["without", "with"])
+def test_the_template_for_tools_writes_it_too(
+    default: str, form: str, save: str, flags: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of both forms in which transformers saves several templates; also where only that one lacks BOS."""
+    from transformers import AutoTokenizer
+
+    base, out = Path(flags["model_name_or_path"]), Path(flags["output_dir"])
+    write_both(base, default, form)
+    record = {"messages": MESSAGES, "tools": TOOLS}
+    Path(flags["data_path"]).write_text(json.dumps([record, {"messages": MESSAGES}] * 2))
+    train({**flags, "save_chat_template": save})
+    named = "chat template tool_use" if default == BEGUN else "chat template"
+    assert f"{named}: it writes no BOS" in " ".join(capsys.readouterr().out.split())
+    theirs = AutoTokenizer.from_pretrained(out, use_fast=False)
+    with_tools = theirs.apply_chat_template(MESSAGES, tools=TOOLS)
+    ids = [token for token, _ in rows(flags, str(base))]
+    assert with_tools == ids[save == "base" :] and ids.count(1) == 1
+    if save == "trained":
+        assert theirs.apply_chat_template(MESSAGES)[0] == 1
+        assert rows(flags, str(out)) == rows(flags, str(base))
+        assert cli.main(["verify", str(out)]) == 0
+
+
+def write_both(model: Path, default: str, form: str) -> None:
+    """The template `default` and one for tools."""
+    if form == "files":
+        (model / "chat_template.jinja").write_text(default)
+        (model / "additional_chat_templates").mkdir()
+        (model / "additional_chat_templates" / "tool_use.jinja").write_text(FOR_TOOLS)
+        return
+    (model / "chat_template.jinja").unlink()
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    named = {"default": default, "tool_use": FOR_TOOLS}
+    config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
+    (model / "tokenizer_config.json").write_text(json.dumps(config))

@@ -24,7 +24,8 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
 from fastsft.runtime.place import launch
 from fastsft.runtime.regular_files import read_json
-from fastsft.tokenizer.kept_files import TEMPLATES, is_tokenizer_file
+from fastsft.tokenizer.kept_files import is_tokenizer_file
+from fastsft.tokenizer.trained_template import TEMPLATES
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
-from fastsft.tokenizer.trained_template import BASE_NAME
+from fastsft.tokenizer.trained_template import BASE_NAME, TEMPLATES
 
 # What a saved directory takes over from the one that was read (docs/spec/trainer_semantics.md, section 23).
 NAMES = (
@@ -21,7 +21,6 @@ NAMES = (
     "merges.txt",
     "chat_template.jinja",
 )
-TEMPLATES = "additional_chat_templates"  # a folder of transformers, next to chat_template.jinja
 _MOST_TEMPLATES = 1000
 
 

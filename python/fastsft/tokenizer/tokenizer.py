@@ -11,9 +11,9 @@ from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.tokenizer.byte_pair_files import has_byte_pair_files
 from fastsft.tokenizer.json_tokenizer import load_byte_pair_tokenizer, load_json_tokenizer
-from fastsft.tokenizer.kept_files import NAMES, TEMPLATES, KeptFiles
+from fastsft.tokenizer.kept_files import NAMES, KeptFiles
 from fastsft.tokenizer.settings import read_chat_template, read_settings
-from fastsft.tokenizer.trained_template import TrainedTemplate
+from fastsft.tokenizer.trained_template import TEMPLATES, TrainedTemplate
 
 _NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 

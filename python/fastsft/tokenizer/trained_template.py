@@ -5,33 +5,41 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_json_object
+from fastsft.tokenizer.settings import TOOL_TEMPLATE
 
+TEMPLATES = "additional_chat_templates"  # a folder of transformers, next to chat_template.jinja
 BASE_NAME = "base_chat_template.jinja"  # not a name that transformers reads
 _NAME = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
 class TrainedTemplate:
-    """text: Jinja. base: that of the model that training began with, kept in a file of its own; or None."""
+    """text: Jinja. base: that of the model that training began with, kept in a file of its own; or None.
+
+    tools: what the template `tool_use` becomes; None leaves it as it is.
+    """
 
     text: str
     base: str | None
+    tools: str | None = None
 
     def write(self, directory: Path) -> list[str]:
         """Into the directory of a saved tokenizer, whose tokenizer_config.json exists; the names written.
 
         In both places where transformers looks: tokenizer_config.json, which old releases read alone, and the
-        file next to it. Of several named templates in tokenizer_config.json the one called default.
+        file next to it. Of several named templates in tokenizer_config.json the one called default. `tools`
+        where the directory has tool_use.
         """
         path = directory / "tokenizer_config.json"
         config = read_json_object(path)
         known = config.get("chat_template")
         names = [_NAME, path.name]
         if isinstance(known, list) and not (directory / _NAME).exists():
-            others = [item for item in known if not isinstance(item, dict) or item.get("name") != "default"]
+            others = [self._other(item) for item in known if _name_of(item) != "default"]
             config["chat_template"] = [{"name": "default", "template": self.text}, *others]
             names.remove(_NAME)  # the file would hide the others
         else:
@@ -41,4 +49,15 @@ class TrainedTemplate:
         if self.base is not None:
             replace_file(directory / BASE_NAME, self.base)
             names.append(BASE_NAME)
+        for_tools = directory / TEMPLATES / f"{TOOL_TEMPLATE}.jinja"
+        if self.tools is not None and for_tools.exists():
+            replace_file(for_tools, self.tools)
         return names
+
+    def _other(self, item: Any) -> Any:
+        is_changed = self.tools is not None and _name_of(item) == TOOL_TEMPLATE
+        return {**item, "template": self.tools} if is_changed else item
+
+
+def _name_of(item: object) -> object:
+    return item.get("name") if isinstance(item, dict) else None
