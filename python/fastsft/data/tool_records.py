@@ -14,7 +14,7 @@ from fastsft.sources.data_files import DataFile, data_files, open_reader
 _TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
 _BLOCK = 1 << 20
 _KEPT = 1 << 10  # of a block, where a field may begin that ends in the next one
-_AHEAD = 64  # what a match may look at behind it
+_AHEAD = 64  # bytes that must follow a match, which looks ahead
 
 
 def settings_for(
