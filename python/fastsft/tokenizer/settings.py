@@ -8,9 +8,9 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
+from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-TOOL_TEMPLATE = "tool_use"
 _END = "<|endoftext|>"
 # What the classes of transformers 4.57 take for a name that the files leave out.
 _DEFAULTS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.tokenizer.settings import TOOL_TEMPLATE
 
+TOOL_TEMPLATE = "tool_use"  # the name that transformers asks for with tools
 TEMPLATES = "additional_chat_templates"  # a folder of transformers, next to chat_template.jinja
 BASE_NAME = "base_chat_template.jinja"  # not a name that transformers reads
 _NAME = "chat_template.jinja"

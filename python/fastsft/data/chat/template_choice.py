@@ -13,7 +13,8 @@ from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import probe_record
 from fastsft.data.chat.tool_template import OwnTemplate, own_template
-from fastsft.tokenizer.settings import TOOL_TEMPLATE, read_chat_template, read_tool_template
+from fastsft.tokenizer.settings import read_chat_template, read_tool_template
+from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
 
 MODEL = "model"
 

@@ -12,9 +12,8 @@ from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source, tool_source
 from fastsft.runtime.messages import collected, tell
 from fastsft.tokenizer.native_tokenizer import needed_native
-from fastsft.tokenizer.settings import TOOL_TEMPLATE
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.tokenizer.trained_template import BASE_NAME, TrainedTemplate
+from fastsft.tokenizer.trained_template import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
 
 
 def keep_trained_template(

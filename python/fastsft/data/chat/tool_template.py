@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fastsft.data.chat.asked_chat import has_tools
 from fastsft.data.chat.template import Asked, ModelTemplate, Rendered
 from fastsft.runtime.messages import tell
-from fastsft.tokenizer.settings import TOOL_TEMPLATE
+from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
 
 if TYPE_CHECKING:
     from fastsft import _C
