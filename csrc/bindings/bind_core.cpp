@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 
 #include "bindings/bind.h"
+#include "core/forked_child.h"
 #include "core/phase_deadline.h"
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
@@ -37,6 +38,7 @@ void bind_core(pybind11::module_& module) {
       pybind11::arg("phase"), pybind11::kw_only(), pybind11::arg("timeout_seconds"));
   module.def("require_threads", &require_threads, pybind11::arg("count"), pybind11::arg("what"),
              pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("end_at_parents_sigterm", &end_at_parents_sigterm);
   module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);

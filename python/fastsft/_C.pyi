@@ -115,6 +115,7 @@ __all__: list[str] = [
     "delete_directory",
     "detect_data_format",
     "digest_file",
+    "end_at_parents_sigterm",
     "enter_phase",
     "epoch_order",
     "explain_record",
@@ -1938,6 +1939,7 @@ def detect_data_format(input: DataInput) -> tuple[str, str]:
     """
 
 def digest_file(path: str) -> FileDigest: ...
+def end_at_parents_sigterm() -> None: ...
 def enter_phase(phase: str, *, timeout_seconds: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 def epoch_order(
     size: typing.SupportsInt | typing.SupportsIndex,

@@ -31,6 +31,22 @@ def main():
 
 run_script(main)
 """
+GROUP = """
+import multiprocessing, os, subprocess, sys, time
+from fastsft import _C
+from fastsft.trainer.signals import SignalGuard
+
+def work(_):
+    time.sleep(1)
+    return 1
+
+assert _C.with_cuda in (True, False)  # the core is loaded
+with SignalGuard() as guard, multiprocessing.get_context("fork").Pool(2) as pool:
+    found = pool.map_async(work, [0, 0])
+    time.sleep(0.3)
+    subprocess.run([sys.executable, "-c", f"import os; os.killpg({os.getpgid(0)}, {sys.argv[1]})"])
+    print(found.get(20), guard.finish())
+"""
 FORKS = multiprocessing.get_context("fork")
 
 
@@ -58,6 +74,16 @@ def test_pools_of_a_callback_end(guard: SignalGuard) -> None:
     child.terminate()
     child.join(20)
     assert child.exitcode == -signal.SIGTERM and guard.finish() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_leaves_children_at_work(number: int) -> None:
+    """Ctrl-C and torchrun's SIGTERM: what a callback waits for comes, and the step under way ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", GROUP, str(int(number))], capture_output=True, text=True, timeout=120,
+        start_new_session=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"[1, 1] {int(number)}\n"), done.stderr
 
 
 def test_a_signal_to_leave_is_kept_while_one_to_save_is_agreed(

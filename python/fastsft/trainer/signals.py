@@ -6,6 +6,7 @@ import math
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -65,15 +66,17 @@ class _Handlers:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child (a pool of a callback, a loader's worker): the run's signals are not its own.
+    """In a forked child (a pool of a callback, a loader's worker): signals of the run are its parent's.
 
-    It would note a SIGTERM and live on, and tell the parent's watch of it by the shared pipe.
+    Those to the whole group of processes (Ctrl-C, torchrun's SIGTERM) leave the children at work, so that the
+    step under way ends; a SIGTERM of the parent's own ends them, as a pool is ended.
     """
-    for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler),
-                            (signal.SIGUSR1, signal.SIG_IGN)):  # fmt: skip
+    for number in _ANSWERED:
         owner = getattr(signal.getsignal(number), "__self__", None)
         if isinstance(owner, SignalGuard | StartGuard):
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+            if number == signal.SIGTERM and "fastsft._C" in sys.modules:
+                sys.modules["fastsft._C"].end_at_parents_sigterm()
     if SignalGuard.is_watched:
         signal.set_wakeup_fd(-1)
         SignalGuard.is_watched = False
