@@ -86,6 +86,17 @@ def test_a_signal_to_the_group_leaves_children_at_work(number: int) -> None:
     assert (done.returncode, done.stdout) == (0, f"[1, 1] {int(number)}\n"), done.stderr
 
 
+def test_a_child_that_is_ended_at_once_ends(guard: SignalGuard) -> None:
+    """A pool may be ended while its last worker starts: the signal waits for the child's answer."""
+    for _ in range(20):
+        child = FORKS.Process(target=time.sleep, args=(60,))
+        child.start()
+        child.terminate()
+        child.join(20)
+        assert child.exitcode == -signal.SIGTERM
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
 def test_a_signal_to_leave_is_kept_while_one_to_save_is_agreed(
     guard: SignalGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

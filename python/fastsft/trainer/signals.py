@@ -65,6 +65,24 @@ class _Handlers:
         self._previous = {}
 
 
+class _Fork(threading.local):
+    """The signals that this thread let through before it began to fork."""
+
+    mask: set[int] = set()  # noqa: RUF012  of the thread, and replaced whole
+
+
+_fork = _Fork()
+
+
+def _hold_signals() -> None:
+    """Before a fork: one that comes to the child in its first moments waits for the child's answers."""
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
+
+
+def _let_signals_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+
+
 def _leave_to_parent() -> None:
     """In a forked child (a pool of a callback, a loader's worker): signals of the run are its parent's.
 
@@ -80,9 +98,12 @@ def _leave_to_parent() -> None:
     if SignalGuard.is_watched:
         signal.set_wakeup_fd(-1)
         SignalGuard.is_watched = False
+    _let_signals_through()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(
+    before=_hold_signals, after_in_parent=_let_signals_through, after_in_child=_leave_to_parent
+)
 
 
 def _is_caught(number: int) -> bool:
