@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Endings(NamedTuple):
-    """The answer of `render.Program.endings`."""
+    """The answer of `template_program.Program.endings`."""
 
     last: str
     middle: str
