@@ -63,8 +63,8 @@ def test_a_model_without_room_is_refused_at_the_start(
     fill(disk, size // 2 if strategy == "no" else size * 9 // 2)
     run = warm.start(flags, disk / "out")
     assert run.wait(60) == [1]
-    beside = " next to a checkpoint of " if strategy == "steps" else ""
-    assert "the model at the end of the run needs " in run.all_text() and beside in run.all_text()
+    also = " next to a checkpoint of " if strategy == "steps" else ""
+    assert "the model at the end of the run needs " in run.all_text() and also in run.all_text()
     assert "{'loss'" not in run.text()
 
 

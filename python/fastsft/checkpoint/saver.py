@@ -310,9 +310,9 @@ def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
     after = models + (0 if 0 < limit <= there else checkpoint)
     free = _C.available_bytes(str(folder))
     if free < after:
-        beside = f" next to a checkpoint of {size_text(checkpoint)}" if after > models else ""
+        also = f" next to a checkpoint of {size_text(checkpoint)}" if after > models else ""
         raise _C.FileError(
-            f"{folder}: the model at the end of the run needs {size_text(models)}{beside}, {size_text(free)} "
+            f"{folder}: the model at the end of the run needs {size_text(models)}{also}, {size_text(free)} "
             "are free; free some space or choose another --output_dir; with --on_save_error continue this is "
             "a warning, and the end of the run waits for room"
         )

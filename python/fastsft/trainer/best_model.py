@@ -139,8 +139,8 @@ class BestModel:
         best = self._state.best_model_checkpoint
         if best is not None:
             prefix = Path(checkpoint).name.rpartition("checkpoint-")[0]
-            beside = Path(checkpoint).parent / (prefix + Path(best).name)
-            self._state.best_model_checkpoint = first_existing(beside, best) or best
+            neighbour = Path(checkpoint).parent / (prefix + Path(best).name)
+            self._state.best_model_checkpoint = first_existing(neighbour, best) or best
 
     def _is_own(self, checkpoint: Path) -> bool:
         """True if it is the run's: not of another one that it goes on from, and not one put aside."""

@@ -152,12 +152,12 @@ class HubUploads:
         return HfApi(token=self._args.hub_token)
 
 
-def _linked(checkpoint: Path, beside: Path) -> Path:
+def _linked(checkpoint: Path, within: Path) -> Path:
     """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile.
 
     OSError when they cannot be there; then nothing is left of them.
     """
-    folder = Path(tempfile.mkdtemp(dir=beside, prefix=_LINKED))
+    folder = Path(tempfile.mkdtemp(dir=within, prefix=_LINKED))
     try:
         (folder / _MARK).touch()
         for path in sorted(checkpoint.iterdir()):
