@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import fastsft
+from fastsft.ranks.plain_values import from_bytes, to_bytes
 from fastsft.ranks.roll_call import RollCall
 from fastsft.ranks.store import (
     forget_own_store,
@@ -211,16 +212,30 @@ def barrier() -> None:
 
 
 def gather_objects(value: T, place: Launch | None = None) -> list[T]:
-    """The value of every rank, in order of rank; collective. `place`: of this process, where known better."""
+    """Gather the value of every rank, in order of rank; collective. `place`: this process, if known better.
+
+    Values travel as data (plain_values.py), so that no peer can make a rank run something.
+    """
     place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
+    mine = to_bytes(value)
+    with host_collective("exchange of objects"):
+        return [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
+
+
+def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:
+    import torch
     import torch.distributed as dist
 
-    values: list[Any] = [None] * place.world_size
-    with host_collective("exchange of objects"):
-        dist.all_gather_object(values, value)
-    return values
+    sizes = torch.zeros(world_size, dtype=torch.int64)
+    dist.all_gather_into_tensor(sizes, torch.tensor([len(mine)]))
+    longest = int(sizes.max())
+    padded = torch.frombuffer(bytearray(mine.ljust(longest, b"\0")), dtype=torch.uint8)
+    everyone = torch.empty(world_size * longest, dtype=torch.uint8)
+    dist.all_gather_into_tensor(everyone, padded)
+    parts = everyone.view(world_size, longest).numpy()
+    return [parts[rank, : int(size)].tobytes() for rank, size in enumerate(sizes)]
 
 
 @contextlib.contextmanager

@@ -44,16 +44,22 @@ class Inert:
 Names = Callable[[str], object]
 
 
-def read_pickle(data: bytes, names: Names, persistent: Callable[[object], object] | None = None) -> Any:
+def read_pickle(
+    data: bytes,
+    names: Names,
+    persistent: Callable[[object], object] | None = None,
+    most_bytes: int = MOST_BYTES,
+    most_opcodes: int | None = _MOST_OPCODES,
+) -> Any:
     """Read the one object of a pickle of protocol 2 to 5.
 
     names: the functions and values that the pickle may name, by "module.name". persistent: makes an object of
-    a persistent id; without it such ids are refused. Raises PlainPickleError for everything else; nothing of
-    the pickle has run then.
+    a persistent id; without it such ids are refused. most_bytes, most_opcodes: limits, for files. Raises
+    PlainPickleError for everything else; nothing of the pickle has run then.
     """
-    if len(data) > MOST_BYTES:
-        raise PlainPickleError(f"expected a pickle of at most {MOST_BYTES} bytes, got {len(data)}")
-    machine = _Machine(names, persistent)
+    if len(data) > most_bytes:
+        raise PlainPickleError(f"expected a pickle of at most {most_bytes} bytes, got {len(data)}")
+    machine = _Machine(names, persistent, most_opcodes)
     try:
         return machine.run(data)
     except PlainPickleError:
@@ -71,15 +77,17 @@ def read_pickle(data: bytes, names: Names, persistent: Callable[[object], object
 
 
 class _Machine:
-    def __init__(self, names: Names, persistent: Callable[[object], object] | None) -> None:
-        self._names, self._persistent = names, persistent
+    def __init__(
+        self, names: Names, persistent: Callable[[object], object] | None, most_opcodes: int | None
+    ) -> None:
+        self._names, self._persistent, self._most_opcodes = names, persistent, most_opcodes
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
     def run(self, data: bytes) -> Any:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if number > _MOST_OPCODES:
-                raise PlainPickleError(f"expected at most {_MOST_OPCODES} opcodes")
+            if self._most_opcodes is not None and number > self._most_opcodes:
+                raise PlainPickleError(f"expected at most {self._most_opcodes} opcodes")
             if opcode.name == "STOP":
                 break
             if opcode.name in _PUSH:
