@@ -111,6 +111,7 @@ __all__: list[str] = [
     "crc32c",
     "crc32c_combine",
     "crc32c_portable",
+    "cuda_architectures",
     "data_formats",
     "delete_directory",
     "detect_data_format",
@@ -2265,5 +2266,6 @@ def write_part(
     """
 
 cache_temporary_prefix: str
+cuda_architectures: str
 torch_version: str
 with_cuda: bool

@@ -128,13 +128,19 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Store:
     return call.hold(timeout_seconds)
 
 
-def _options_of(backend: str) -> dist.ProcessGroupNCCL.Options | None:
-    """NCCL's kernels go before waves of a product that wait for multiprocessors; gloo has no such options."""
+def _options_of(backend: str, timeout: timedelta) -> dist.ProcessGroupNCCL.Options | None:
+    """Make NCCL's options; gloo has none.
+
+    NCCL's kernels go before waves of a product that wait for multiprocessors. torch warns on every rank when
+    the options name another timeout than the group.
+    """
     if backend != "nccl":
         return None
     import torch.distributed as dist
 
-    return dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options._timeout = timeout
+    return options
 
 
 def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
@@ -154,7 +160,10 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     def group(ranks: list[int]) -> str:
         _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
         made = dist.new_group(
-            ranks, backend=backend, timeout=timeout + slack, pg_options=_options_of(backend)
+            ranks,
+            backend=backend,
+            timeout=timeout + slack,
+            pg_options=_options_of(backend, timeout + slack),
         )
         return str(getattr(made, "group_name", ""))  # a group without this rank has none
 
