@@ -5,6 +5,7 @@
 #include "core/phase_deadline.h"
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
+#include "train/device_failure.h"
 
 namespace fastsft::bindings {
 
@@ -54,6 +55,8 @@ void bind_core(pybind11::module_& module) {
              pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("end_at_parents_sigterm", &end_at_parents_sigterm);
   module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
+  explain_device_failures();
+  module.def("device_failure", &device_failure, pybind11::arg("error"));
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
   // As CMake names them: "80,90" has machine code and PTX of both.

@@ -115,6 +115,7 @@ __all__: list[str] = [
     "data_formats",
     "delete_directory",
     "detect_data_format",
+    "device_failure",
     "digest_file",
     "end_at_parents_sigterm",
     "enter_phase",
@@ -1939,6 +1940,7 @@ def detect_data_format(input: DataInput) -> tuple[str, str]:
     where it has one of its own, else "".
     """
 
+def device_failure(error: str) -> str: ...
 def digest_file(path: str) -> FileDigest: ...
 def end_at_parents_sigterm() -> None: ...
 def enter_phase(phase: str, *, timeout_seconds: typing.SupportsFloat | typing.SupportsIndex) -> None: ...

@@ -70,7 +70,7 @@ def run_script(script: Callable[[], object]) -> None:
                 _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if type(error).__name__ == "AcceleratorError":
                 # The device has failed for good: destructors that give memory back would abort the process.
-                write_error_file(line := _of_device(error))
+                write_error_file(line := f"error: {_device_failure(error)}")
                 os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
@@ -153,15 +153,10 @@ def _is_refusal(error: RuntimeError) -> bool:
     return isinstance(error, _C.FileError | _C.ThreadDeniedError)
 
 
-def _of_device(error: RuntimeError) -> str:
-    """Say which rank's device failed, at which step and phase."""
+def _device_failure(error: RuntimeError) -> str:
     from fastsft import _C
 
-    return (
-        f"error: {_C.whereabouts()}: the GPU failed: {str(error).splitlines()[0]}; nothing more can be "
-        "computed or saved there. Look at nvidia-smi and the system log (Xid), then start the same command "
-        "again: it resumes from the newest checkpoint"
-    )
+    return str(_C.device_failure(str(error)))
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

@@ -187,6 +187,8 @@ def _prepare_environment(place: Launch) -> None:
     """
     job = number_of(os.environ, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in os.environ else 0
     check_network()
+    # The main thread says how a device failed; NCCL's own thread would abort the process before.
+    os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
     if place.local_world_size == place.world_size:
