@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.model.config import has_safetensors
+from fastsft.model.config import has_safetensors, tell_of_two_forms
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
@@ -33,6 +33,7 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     from fastsft import _C
 
     directory = _local_directory(str(model_dir))
+    tell_of_two_forms(directory)
     if has_safetensors(directory):
         for note in _C.load_model(engine, str(directory)):
             warnings.warn(visible(note), stacklevel=2)
