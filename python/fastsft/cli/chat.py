@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,16 @@ def main(arguments: Sequence[str]) -> int:
             seconds = time.perf_counter() - started
             by = "" if model.engine_kind == "native" else ", by transformers' own forward"
             print(f"{args.model}: template {model.prompts.name}{by}, loaded in {seconds:.1f} s\n{_HELP}")
+    _silence_libraries()
     return Talk(model, args).run(questions)
+
+
+def _silence_libraries() -> None:
+    """Keep warnings of libraries out of replies. Those of loading the model have been shown."""
+    warnings.simplefilter("ignore")
+    library = sys.modules.get("transformers")
+    if library is not None:
+        library.logging.set_verbosity_error()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
