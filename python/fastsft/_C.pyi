@@ -97,6 +97,8 @@ __all__: list[str] = [
     "byte_masks",
     "cache_temporary_prefix",
     "canonical_template_name",
+    "carry_from_file",
+    "carry_values",
     "chat_templates",
     "check_model_part",
     "check_same_plan",
@@ -176,6 +178,7 @@ __all__: list[str] = [
     "restore_replaced",
     "rotary_frequencies",
     "rotate_checkpoints",
+    "save_in_own_type",
     "save_model",
     "save_training_state",
     "schedule_names",
@@ -1877,6 +1880,29 @@ def balance(
 def buffer_checksum(buffer: torch.Tensor, bytes: typing.SupportsInt | typing.SupportsIndex) -> int: ...
 def byte_masks(finder: typing.SupportsInt | typing.SupportsIndex, data: str) -> list[tuple[int, int]]: ...
 def canonical_template_name(name: str) -> str: ...
+def carry_from_file(
+    engine: Engine,
+    name: str,
+    dtype: str,
+    shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    path: str,
+    begin: typing.SupportsInt | typing.SupportsIndex,
+) -> None:
+    """
+    Saved models have this tensor as well: bytes of `path` from `begin` on, as they are.
+    """
+
+def carry_values(
+    engine: Engine,
+    name: str,
+    dtype: str,
+    shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    data: bytes,
+) -> None:
+    """
+    Saved models have this tensor as well.
+    """
+
 def chat_templates() -> list[str]: ...
 def check_model_part(
     engine: Engine, directory: str, *, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
@@ -2169,6 +2195,11 @@ def rotate_checkpoints(
     limit: typing.SupportsInt | typing.SupportsIndex,
     kept: collections.abc.Sequence[str] = [],
 ) -> dict[str, str]: ...
+def save_in_own_type(engine: Engine, name: str, dtype: str) -> None:
+    """
+    The tensor of this name is saved as float32, bfloat16 or float16, whatever the others are.
+    """
+
 def save_model(
     engine: Engine,
     directory: str,

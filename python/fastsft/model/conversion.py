@@ -16,6 +16,7 @@ from fastsft.model.config import json_text
 from fastsft.model.directory import check_free_space, digest_durably
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.stored_weights import (
+    BITS,
     DTYPES,
     StoredTensor,
     StoredWeights,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 _STORED = {name: stored for stored, name in DTYPES.items()}
-_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _COPIED = (
     "generation_config.json",
     "base_chat_template.jinja",
@@ -90,8 +90,8 @@ def convert_model(
     model = _model_of(source, trust_remote_code)
     weights = _whole_weights(source, model)
     kept, left_out = _split(weights, model)
-    stored = {each.name: _STORED[dtype] if dtype else each.dtype for each in kept}
-    size = sum(each.count * _BITS[stored[each.name]] // 8 for each in kept)
+    stored = {each.name: _STORED[dtype] if dtype and each.dtype in DTYPES else each.dtype for each in kept}
+    size = sum(each.count * BITS[stored[each.name]] // 8 for each in kept)
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _bytes_of_small_files(tokenizer or source, len(kept)))
@@ -193,10 +193,12 @@ class _Values:
 
     def read(self, name: str) -> torch.Tensor:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
-        value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
+        value, entry, dtype = self._weights.read_any(name), self._weights.tensors[name], self._stored[name]
+        if entry.dtype not in DTYPES:  # carried, as it is
+            return value
         if self._change is not None:
             return _rounded(self._change(name, value), DTYPES[dtype], name)
-        if entry.dtype == dtype or self._masters is None:
+        if entry.dtype == dtype or self._masters is None or name not in self._masters:
             return _rounded(value, DTYPES[dtype], name)
         master = self._masters.read(name)
         if bits_of(_rounded(master, DTYPES[entry.dtype], name)) != bits_of(value):
@@ -215,7 +217,7 @@ def _write_weights(
 
     specs = [_C.TensorSpec(each.name, stored[each.name], list(each.shape)) for each in kept]
     # Larger elements first: each begins at a multiple of its size.
-    order = sorted(range(len(kept)), key=lambda number: -_BITS[stored[kept[number].name]])
+    order = sorted(range(len(kept)), key=lambda number: -BITS[stored[kept[number].name]])
     files = _C.WeightFiles(path, specs, order, max_shard_size)
     try:
         for number in order:

@@ -155,10 +155,3 @@ def check_model(model: PreTrainedModel) -> None:
             raise ValueError(
                 f"{kind}: {name} is {parameter.dtype}; fastsft trains weights that are not quantised"
             )
-    saved = model.state_dict().keys()
-    for name, buffer in model.named_buffers():
-        if name in saved and not buffer.is_floating_point():
-            raise ValueError(
-                f"{kind}: {name} is saved with the weights and holds {buffer.dtype}; the generic engine "
-                "saves floating-point tensors alone: train this model with transformers' Trainer"
-            )
