@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def seconds(what: str, value: SupportsFloat | str) -> float:
     if isinstance(value, str) or not 0 < number <= _LONGEST_S:
         raise ValueError(f"{what}: expected seconds, more than 0 and at most {_LONGEST_S:g}, got {value!r}")
     return number
+
+
+_MOST_LISTED = 5
+
+
+def some(found: Sequence[str], between: str = ", ") -> str:
+    """The first ones of a list that may be of any length, and how many more there are."""
+    more = len(found) - _MOST_LISTED
+    return between.join(found[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")
 
 
 # Texts of gloo and of torch's stores, of which the first line names a source file of theirs.

@@ -17,6 +17,7 @@ import torch
 from fastsft import _C
 from fastsft.model.config import json_text
 from fastsft.weight_sync.engine import state_of
+from fastsft.weight_sync.held_files import changed, check_same
 from fastsft.weight_sync.interfaces import Engine, Message
 
 if TYPE_CHECKING:
@@ -37,10 +38,13 @@ def temporary_name(name: str, tag: str) -> str:
     return f"{TEMPORARY}{name.replace('/', '--')}-{tag}"
 
 
-def written_file(directory: Path, name: str, tag: str) -> _C.FileDigest:
-    """A durable file of this rank alone, as its bytes are on the disk."""
-    digest = _C.digest_file(str(directory / temporary_name(name, tag)))
-    return _C.FileDigest(name, digest.size, digest.crc32c)
+def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
+    """A durable file of this rank alone. RuntimeError unless the disk has the bytes that were written."""
+    path = directory / temporary_name(name, tag)
+    found = _C.digest_file(str(path))
+    if (found.size, found.crc32c) != (size, crc32c):
+        raise changed(path, f"{found.size} bytes of other content, where {size} were written")
+    return _C.FileDigest(name, size, crc32c)
 
 
 _METADATA = "__metadata__"
@@ -49,6 +53,17 @@ _SAFETENSORS = {
     "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
     "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
 }  # fmt: skip
+
+
+_DTYPES = {name: dtype for dtype, name in _SAFETENSORS.items()}
+
+
+def dtype_of(name: str, where: str) -> torch.dtype:
+    """The dtype that a safetensors header calls `name`. ValueError for one that no save writes."""
+    if name not in _DTYPES:
+        raise ValueError(f"{where}: expected one of {', '.join(_DTYPES)}, got {name}")
+    dtype: torch.dtype = getattr(torch, _DTYPES[name])
+    return dtype
 
 
 def header(
@@ -109,8 +124,9 @@ class RangeFile:
             left, offset = left[written:], offset + written
 
     def finish(self) -> list[_C.RangeDigest]:
-        """Its ranges, durable on return."""
+        """Its ranges, durable on return. RuntimeError when something else has the file's name by then."""
         os.fsync(self._descriptor)
+        check_same(self._descriptor, self._path)
         self.close()
         return self._ranges
 

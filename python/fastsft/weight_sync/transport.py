@@ -40,7 +40,7 @@ class Transport:
         self._owner = group if isinstance(group, WeightGroup) else None
         self.generation = 0 if self._owner is None else self._owner.generation
         self._group = cast(Group, getattr(group, "group", group))
-        self._deadline_s, self.device = deadline_s, device
+        self.deadline_s, self.device = deadline_s, device
         # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
@@ -117,7 +117,7 @@ class Transport:
     def end(self) -> None:
         """The group is of no use from now on, here or elsewhere."""
         try:
-            keep_until_done(self._group, list(self._in_flight.values()), self._deadline_s)
+            keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
         finally:
             self._in_flight = {}
             abort(self._group)
@@ -154,8 +154,7 @@ class Transport:
         """The error to raise; the group has come to its end."""
         self.end()
         return RuntimeError(
-            f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
-            f"{plain_reason(error)}"
+            f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
         )
 
 

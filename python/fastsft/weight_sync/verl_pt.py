@@ -121,9 +121,9 @@ class VerlPt:
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
         temporary = directory / temporary_name(name, tag)
-        _save(state, temporary)
+        written = _save(state, temporary)
         _C.sync_file(str(temporary))
-        return [written_file(directory, name, tag)], []
+        return [written_file(directory, name, tag, written.size, written.crc32c)], []
 
     def recognises(self, names: list[str]) -> bool:
         return any(_SHARD.fullmatch(name) for name in names)
@@ -152,19 +152,28 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     return [found[key] for key in sorted(found)]
 
 
+_PIECE = 1 << 24  # bytes: a checksum needs a copy of them
+
+
 class _Writer:
-    """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full."""
+    """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full.
+
+    size, crc32c: of what was written, which torch.save gives from the first byte to the last.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.error: OSError | None = None
+        self.size = self.crc32c = 0
 
     def write(self, data: Buffer) -> int:
         left = memoryview(data).cast("B")
         total = len(left)
         try:
             while len(left):
-                left = left[self._file.write(left) :]
+                count = self._file.write(left[:_PIECE])
+                self.crc32c = _C.crc32c(bytes(left[:count]), self.crc32c)
+                self.size, left = self.size + count, left[count:]
         except OSError as error:
             self.error = self.error or error
             raise
@@ -174,8 +183,8 @@ class _Writer:
         self._file.flush()
 
 
-def _save(state: Message, path: Path) -> None:
-    """torch.save. OSError names the path where it cannot be written."""
+def _save(state: Message, path: Path) -> _Writer:
+    """torch.save; what was written. OSError names the path where it cannot be written."""
     with open(path, "wb", buffering=0) as file:
         writer = _Writer(file)
         try:
@@ -185,6 +194,7 @@ def _save(state: Message, path: Path) -> None:
             if reason is None:
                 raise
             raise OSError(reason.errno, f"cannot write: {reason.strerror}", str(path)) from error
+    return writer
 
 
 def _mesh(rank: int, world_size: int) -> DeviceMesh:
