@@ -6,22 +6,25 @@ at any time, and started again. Each member appends a line to a log of its own f
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from fastsft.weight_sync import WeightGroup, WeightReceiver, fsdp_sync_weight_nccl, sync_plan
 
+T = TypeVar("T")
 SHAPES = [[1], [64, 33], [7], [0, 4], [129, 16], [300]]
 BUCKET_BYTES = 4096
 
@@ -79,8 +82,13 @@ def _for_ever(order: dict[str, Any], groups: list[WeightGroup], sync: Callable[[
             _log(order, {**sync(), "generation": groups[0].generation})
         except RuntimeError as error:
             _log(order, {"failed": str(error)})
-            for group in groups:
-                _rebuild(order, group)
+            _together([functools.partial(_rebuild, order, group) for group in groups])
+
+
+def _together(works: list[Callable[[], T]]) -> list[T]:
+    """Each on a thread: groups that are made one after another may wait for each other in a circle."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        return [future.result() for future in [threads.submit(work) for work in works]]
 
 
 def _rebuild(order: dict[str, Any], group: WeightGroup) -> None:
@@ -117,7 +125,9 @@ def trainer(order: dict[str, Any]) -> None:
 def receiver(order: dict[str, Any]) -> None:
     """Compares everything that it loads with what the seed says."""
     plan = sync_plan(Engine())
-    groups = [_group(order, root, order["rank"]) for root in range(order["ranks"])]
+    groups = _together([
+        functools.partial(_group, order, root, order["rank"]) for root in range(order["ranks"])
+    ])  # fmt: skip
     loaded: dict[str, torch.Tensor] = {}
     one_of_each = groups if order["mode"] == "native_multiroot" else groups[0]
     made = WeightReceiver(
