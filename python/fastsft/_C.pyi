@@ -109,6 +109,7 @@ __all__: list[str] = [
     "copies_of_record",
     "count_data",
     "count_parameters",
+    "count_shared_rows",
     "count_trained_parameters",
     "crc32c",
     "crc32c_combine",
@@ -132,8 +133,10 @@ __all__: list[str] = [
     "holds_manifest",
     "install_file_set",
     "is_our_model",
+    "is_train_mark",
     "join_ranges",
     "join_rows",
+    "judge_train_mark",
     "label_file",
     "label_inputs",
     "label_lists",
@@ -191,6 +194,7 @@ __all__: list[str] = [
     "sync_file",
     "torch_version",
     "trace_dropped",
+    "train_mark_stems",
     "trained_order",
     "tuned_gemms",
     "unit_layouts",
@@ -760,6 +764,8 @@ class DataReport:
     def num_tokens(self) -> int: ...
     @property
     def num_truncated(self) -> int: ...
+    @property
+    def num_whole(self) -> int: ...
     @property
     def num_without_labels(self) -> int: ...
     @property
@@ -1946,6 +1952,11 @@ def count_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int
     ValueError for a configuration that the engine does not compute.
     """
 
+def count_shared_rows(rows: TokenDataset, others: TokenDataset) -> int:
+    """
+    How many rows from which something is learned are rows of `others`, too.
+    """
+
 def count_trained_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int:
     """
     Those of them that are trained.
@@ -2002,6 +2013,11 @@ def gather_unit(
 def holds_manifest(path: str) -> bool: ...
 def install_file_set(parent: str, name: str) -> str: ...
 def is_our_model(directory: str) -> bool: ...
+def is_train_mark(name: str) -> bool:
+    """
+    Whether a field of this name may say that its message or record is not learned.
+    """
+
 def join_ranges(ranges: collections.abc.Sequence[RangeDigest]) -> list[FileDigest]: ...
 def join_rows(
     gathered: torch.Tensor,
@@ -2009,6 +2025,11 @@ def join_rows(
     shapes: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
     world_size: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[torch.Tensor]: ...
+def judge_train_mark(name: str, json: str) -> str:
+    """
+    Why a record with this field must not be learned; "" where it may.
+    """
+
 def label_file(path: str, labeller: Labeller) -> LabelledData: ...
 def label_inputs(
     inputs: collections.abc.Sequence[DataInput],
@@ -2253,6 +2274,11 @@ def sync_file(path: str) -> None: ...
 def trace_dropped() -> int:
     """
     Spans of the last trace that newer ones pushed out.
+    """
+
+def train_mark_stems() -> list[str]:
+    """
+    Parts of names of which each that is_train_mark accepts has one, in lower case.
     """
 
 def trained_order(engine: Engine) -> list[tuple[str, bool]]:

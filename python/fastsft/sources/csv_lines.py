@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from fastsft.sources.json_lines import JsonLines
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
-_OF_TRUTHS = ("train", "label")  # fields of records that hold true or false
+_OF_TRUTHS = "label"  # a field of records that holds true or false
 _MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
 
 
@@ -26,8 +26,9 @@ class CsvLines:
     """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
 
     Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
-    column without a name, as pandas writes its index, is not read; in `train` and `label` true and false are
-    no texts. ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
+    column without a name, as pandas writes its index, is not read. In `label`, and columns such as `train`
+    that say whether a record is learned, true and false are no texts; in these an empty cell says nothing.
+    ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
     quote without an end, and a header with a name twice.
     """
 
@@ -40,17 +41,18 @@ class CsvLines:
         """At most `size` bytes; none at the end."""
         return self._lines.read(size)
 
-    def _records(self) -> Iterator[dict[str, str | bool]]:
+    def _records(self) -> Iterator[dict[str, str | bool | None]]:
         csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
         line = 1  # on which the row begins
         try:
             first = self._text.readline().removeprefix("\ufeff")
             rows = csv.reader(chain([first], self._text), delimiter=self._delimiter(first), strict=True)
             header = self._header(next(rows, []))
+            columns = [(name, _reader_of(name)) for name in header]
             line = rows.line_num + 1
             for row in rows:
                 if len(row) == len(header):
-                    yield {name: _value(name, cell) for name, cell in zip(header, row, strict=True) if name}
+                    yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
                 elif row:  # no empty line
                     got = f"expected {len(header)} fields, as the header has, got {len(row)}"
                     raise ValueError(f"{self._name}: line {line}: {got}")
@@ -74,8 +76,17 @@ class CsvLines:
         return next((each for each in ",\t;" if each in header), ",")
 
 
-def _value(name: str, cell: str) -> str | bool:
-    return _TRUTHS.get(cell.lower(), cell) if name in _OF_TRUTHS else cell
+def _reader_of(name: str) -> Callable[[str], str | bool | None]:
+    """The reader of the cells in a column of this name."""
+    from fastsft import _C
+
+    if _C.is_train_mark(name):
+        return lambda cell: _truth(cell) if cell.strip() else None
+    return _truth if name == _OF_TRUTHS else str
+
+
+def _truth(cell: str) -> str | bool:
+    return _TRUTHS.get(cell.lower(), cell)
 
 
 class Stream(Protocol):
