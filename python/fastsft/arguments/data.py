@@ -69,6 +69,7 @@ class DataArguments:
         check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
+        check_share(self.max_dropped)
         check_lazy_split(self.lazy_preprocess, self.overlong)
 
     def check_files(self) -> None:
@@ -86,6 +87,13 @@ class DataArguments:
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
         self.check_flags()
+
+
+def check_share(max_dropped: float) -> None:
+    """ValueError for a --max_dropped that is no share of the data."""
+    if not 0 <= max_dropped <= 1:
+        percent = f"; {max_dropped:g} % is {max_dropped / 100:g}" if 1 < max_dropped <= 100 else ""
+        raise ValueError(f"--max_dropped: expected a share from 0 to 1, got {max_dropped:g}{percent}")
 
 
 def check_lazy_split(lazy_preprocess: bool, overlong: str) -> None:
