@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 import time
 import warnings
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _NEXT = {"role": "user", "content": "?"}
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
+_LEAVE, _RESET, _ASK = ("/exit", "/quit", "/bye", "/q"), ("/reset", "/clear", "/new"), ("/help", "/?", "/h")
+_COMMAND = re.compile(r"/[a-z?]+$")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,11 +112,14 @@ class Talk:
         """Answer each; 1 when one had no answer."""
         status = 0
         for question in questions:
-            if question.strip() == "/exit":
+            word = question.strip().lower()
+            if word in _LEAVE:
                 break
-            if question.strip() == "/reset":
+            if word in _RESET:
                 self._reset()
-            elif question.strip():
+            elif _COMMAND.match(word):
+                print(_HELP if word in _ASK else f"no command {word}; {_HELP}")
+            elif word:
                 status = max(status, self._answer(question))
         return status
 
