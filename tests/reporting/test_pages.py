@@ -18,6 +18,8 @@ from fastsft.reporting.columns import columns
 from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.run_summary import end_page, reports_line, start_page
 from fastsft.reporting.throughput import Pace
+from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.loss_watch import LossWatch
 
 LABELLING = {
     "mask_policy": "spans",
@@ -51,7 +53,7 @@ def trainer(tmp_path):
         packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), eval_dataset=None,
         train_dataset=types.SimpleNamespace(labelling=LABELLING), memory_plan=memory, memory=Room(8 << 30),
         state=TrainerState(global_step=3, max_steps=3),
-        progress=types.SimpleNamespace(pace=Pace()),
+        progress=types.SimpleNamespace(pace=Pace()), losses=LossMeter(), loss_watch=LossWatch(64, 2e-5),
     )  # fmt: skip
 
 

@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from fastsft.arguments.given import RecordsGiven
 from fastsft.arguments.support import used
 from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data_files
 
 
 @dataclass
-class DataArguments:
+class DataArguments(RecordsGiven):
     """The conversations to learn from."""
 
     # None without their flags, and annotated as FastChat's are.
@@ -70,6 +71,8 @@ class DataArguments:
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
         check_share(self.max_dropped)
+        if self.dump_masked < 0:
+            raise ValueError(f"--dump_masked: expected 0 or more samples, got {self.dump_masked}")
         check_lazy_split(self.lazy_preprocess, self.overlong)
 
     def check_files(self) -> None:
