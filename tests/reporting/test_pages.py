@@ -96,6 +96,21 @@ def test_a_step_of_more_conversations_than_there_are_is_a_warning(trainer):
     assert f"warning a step takes 2,000 conversations, and {len(trainer.train_rows)} are there" in page
 
 
+def test_a_run_that_ends_within_its_warm_up_is_a_warning(trainer):
+    """Of 3 steps with 30 of warm-up the last has 2/30 of the rate (linear warm-up from 0)."""
+    trainer.args = TrainingArguments("o", warmup_steps=30, learning_rate=3e-5)
+    trainer.plan = RunPlan(1, 1, 3, 3, 3)
+    page = " ".join(start_page(trainer).split())
+    assert "warning a warm-up of 30 steps is not over when the run of 3 steps ends" in page
+    assert "comes to 2e-06, never to 3e-05" in page
+    trainer.args = TrainingArguments("o", warmup_steps=30, lr_scheduler_type="constant")
+    assert "warm-up of 30 steps is not over" not in " ".join(start_page(trainer).split())
+
+
+def test_the_page_says_that_all_is_trained(trainer):
+    assert "trained     all 1,234,567 parameters" in start_page(trainer)
+
+
 def test_end_page(trainer, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(bytes(3 << 20))
     (tmp_path / ".fastsft-lock").write_bytes(b"")
