@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
@@ -80,7 +81,7 @@ def config_to_save(
 ) -> dict[str, Any]:
     """config.json of the saved model: the model's configuration with type, class and token ids as saved.
 
-    class_name: of transformers' model, where there is one.
+    In the words of transformers 4 and 5 (model/words). class_name: of transformers' model, if there is one.
     """
     from fastsft import _C
 
@@ -97,7 +98,7 @@ def config_to_save(
         saved["architectures"] = [f"{prefix}ForCausalLM"]
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
-    return saved
+    return in_both_words(saved)
 
 
 def generation_config_to_save(

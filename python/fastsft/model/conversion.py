@@ -22,9 +22,11 @@ from fastsft.model.stored_weights import (
     StoredWeights,
     bits_of,
 )
+from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_regular
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.kept_files import KeptFiles
 
 if TYPE_CHECKING:
@@ -253,6 +255,7 @@ def _write_small_files(
         names.append(name)
     kept = KeptFiles.of(tokenizer)
     kept.write(folder)
+    write_tokenizer_words(folder)
     return [digest_durably(folder, name) for name in (*names, *kept.contents)]
 
 
@@ -261,7 +264,7 @@ def _small_files(model: CausalLM, dtype: str | None) -> Iterator[tuple[str, str 
     if dtype is not None:
         names = [name for name in ("torch_dtype", "dtype") if name in config] or ["torch_dtype"]
         config.update(dict.fromkeys(names, dtype))
-    yield "config.json", json_text(dict(config))
+    yield "config.json", json_text(in_both_words(config))
     yield from model.code_files().items()
     for name in _COPIED:
         path = file_inside(model.source_directory, name)

@@ -19,6 +19,7 @@ from fastsft.ranks.save_place import agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
 from fastsft.runtime.written_files import is_written
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
@@ -258,6 +259,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
     # Others write into the directory meanwhile: what the tokenizer wrote is known by its place.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
         tokenizer.save_pretrained(aside)
+        write_tokenizer_words(aside)
         names = relative_files(aside)
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

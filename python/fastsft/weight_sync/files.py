@@ -16,6 +16,9 @@ import torch
 
 from fastsft import _C
 from fastsft.model.config import json_text
+from fastsft.model.words.both import in_both_words
+from fastsft.model.words.files import write_both_words
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.held_files import changed, check_same
 from fastsft.weight_sync.interfaces import Engine, Message
@@ -220,6 +223,7 @@ def huggingface_files(
                 _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
+                write_tokenizer_words(folder)
             files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
             content = {str(path.relative_to(folder)): path.read_bytes() for path in files}
         state.huggingface_files = (key, content)
@@ -250,13 +254,14 @@ def _save_config(config: object, folder: str) -> None:
     if config is None:
         return
     if isinstance(config, dict):
-        Path(folder, "config.json").write_text(json_text(config))
+        Path(folder, "config.json").write_text(json_text(in_both_words(config)))
         return
     saved = copy.copy(cast("PretrainedConfig", config))  # by its methods, whatever its class
     auto_map = getattr(saved, "auto_map", None) or {}
     if None in auto_map:
         saved.auto_map = {key: value for key, value in auto_map.items() if key is not None}
     saved.save_pretrained(folder)
+    write_both_words(folder)
 
 
 def _fingerprint(config: object) -> str:

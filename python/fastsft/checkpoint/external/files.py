@@ -20,6 +20,8 @@ from fastsft.model.directory import (
     recover_directory,
     relative_files,
 )
+from fastsft.model.words.files import write_both_words
+from fastsft.tokenizer.both_words import write_tokenizer_words
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,6 +147,7 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
     tokenizer = _tokenizer(trainer)
     if tokenizer is not None:
         tokenizer.save_pretrained(str(staging))
+        write_tokenizer_words(staging)
     if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle
         _C.replace_file(
             str(staging / "training_args.json"), trainer.args.to_json_string().rstrip("\n") + "\n"
@@ -166,6 +169,7 @@ def _stage_config(model: PreTrainedModel, staging: Path) -> None:
         warnings.warn(f"generation_config.json: saved, but transformers objects: {error}", stacklevel=2)
     for empty in staging.glob("*.safetensors"):
         empty.unlink()
+    write_both_words(staging)
 
 
 def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
