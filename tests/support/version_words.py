@@ -28,14 +28,16 @@ _MLA = {
 }  # fmt: skip
 _KINDS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
 # Families that both releases have, with a rotation by the common functions; with what else they need.
+_DENSE = (
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "granite", "olmo", "olmo2", "cohere",
+    "cohere2", "helium", "starcoder2", "smollm3", "seed_oss", "arcee", "ernie4_5", "exaone4", "diffllama",
+    "apertus", "bitnet", "hunyuan_v1_dense", "phi", "stablelm", "persimmon", "glm", "glm4", "nemotron",
+    "gpt_neox", "gpt_neox_japanese", "phi3",
+)  # fmt: skip
+_SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "flex_olmo")
 FAMILIES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        "llama mistral ministral qwen2 qwen3 gemma granite olmo olmo2 cohere cohere2 helium starcoder2 "
-        "smollm3 seed_oss arcee ernie4_5 exaone4 diffllama apertus bitnet hunyuan_v1_dense "
-        "phi stablelm persimmon glm glm4 nemotron gpt_neox gpt_neox_japanese phi3".split(),
-        {},
-    ),
-    **dict.fromkeys("mixtral qwen2_moe qwen3_moe olmoe granitemoe flex_olmo".split(), _EXPERTS),
+    **{family: {} for family in _DENSE},
+    **dict.fromkeys(_SPARSE, _EXPERTS),
     "gpt_oss": {**_EXPERTS, **_KINDS},
     "deepseek_v3": {**_MLA, "head_dim": 8},
     "dots1": _MLA,
@@ -52,16 +54,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 PARTIAL = ("phi", "stablelm", "persimmon", "glm", "glm4", "glm4_moe", "nemotron", "gpt_neox", "phi3")
 _EVERY = (
-    "llama",
-    "phi",
-    "phi3",
-    "olmo",
-    "gpt_oss",
-    "gemma3_text",
-    "gemma3n_text",
-    "olmo3",
-    "modernbert-decoder",
-)
+    "llama", "phi", "phi3", "olmo", "gpt_oss", "gemma3_text", "gemma3n_text", "olmo3", "modernbert-decoder",
+)  # fmt: skip
 _TWO_KEYS = ("olmo", "olmo2")
 
 
@@ -158,10 +152,9 @@ def reading(config: dict[str, Any]) -> list[list[float]]:
     Sorted, each once: releases name their modules otherwise.
     """
     import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     from fastsft.model.generic.empty_model import empty_of
-
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     plain = {key: value for key, value in json.loads(json.dumps(config)).items() if key != "model_type"}
     made = AutoConfig.for_model(config["model_type"], **plain)

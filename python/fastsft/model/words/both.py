@@ -55,6 +55,14 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
 
 
+def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a model of transformers, without words that its release has read past.
+
+    transformers 4 keeps rope_parameters of a file as an attribute, and computes without them.
+    """
+    return dict(config) if library_major() > 4 else _without_newer(config)
+
+
 def _without_newer(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _without_newer(value) if isinstance(value, Mapping) else value

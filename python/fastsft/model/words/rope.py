@@ -161,18 +161,28 @@ def with_original(config: dict[str, Any], major: int) -> dict[str, Any]:
     They read most files alike; those stay as they are. major: the release that reads `config` as it was
     trained, 4 or 5.
     """
-    is_newer = bool(config.get(PARAMETERS))
-    where, by_kind = PARAMETERS if is_newer else SCALING, is_newer and words_of(config).by_kind
+    where = PARAMETERS if config.get(PARAMETERS) else SCALING
     rope = config.get(where)
-    scaling = rope.get(WHOLE) if by_kind and isinstance(rope, Mapping) else rope
-    if not isinstance(scaling, Mapping) or kind_of(scaling) != "longrope":
+    if not isinstance(rope, Mapping) or config.get("model_type") in OWN_ORIGINAL:
         return config
+    if where == PARAMETERS and words_of(config).by_kind:
+        said = {kind: _said(config, each, major) for kind, each in rope.items()}
+        above = next((each[_ORIGINAL] for kind, each in said.items() if each is not rope[kind]), None)
+    else:
+        said = _said(config, rope, major)
+        above = None if said is rope else said[_ORIGINAL]
+    return config if above is None else {**config, _ORIGINAL: above, where: said}
+
+
+def _said(config: Mapping[str, Any], scaling: Any, major: int) -> Any:
+    """Settings of longrope that both releases read alike; `scaling` itself if they do."""
+    if not isinstance(scaling, Mapping) or kind_of(scaling) != "longrope":
+        return scaling
     readings = [_reading(config, scaling, each) for each in (4, 5)]
     wanted = readings[major > 4]
-    if wanted is None or readings[0] == readings[1] or config.get("model_type") in OWN_ORIGINAL:
-        return config
-    said = {**scaling, _ORIGINAL: wanted[0], "attention_factor": wanted[1]}
-    return {**config, _ORIGINAL: wanted[0], where: {**(rope or {}), WHOLE: said} if by_kind else said}
+    if wanted is None or readings[0] == readings[1]:
+        return scaling
+    return {**scaling, _ORIGINAL: wanted[0], "attention_factor": wanted[1]}
 
 
 def _reading(config: Mapping[str, Any], scaling: Mapping[str, Any], major: int) -> tuple[int, float] | None:
