@@ -29,7 +29,7 @@ def check_library(subject: Subject) -> str:
     if subject.trusts_code or "auto_map" in model.config:
         raise NotCheckedError("the model has code of its own, which transformers would run")
     opened = _opened(subject, here)
-    faults = [*_positions(opened, model), *_vocabulary(opened, model), *_tied(opened, model)]
+    faults = [*_positions(opened, model), *_vocabulary(opened, model), *ties_that_differ(opened, model)]
     faults += _tokenizer(subject)
     if faults:
         raise ProblemError(f"transformers {here} opens another model: {named(faults)}", _WAY_OUT)
@@ -115,7 +115,8 @@ def _vocabulary(opened: PreTrainedModel, model: CausalLM) -> list[str]:
     return [] if rows == expected else [f"{rows:,} rows of the embedding, expected {expected:,}"]
 
 
-def _tied(opened: PreTrainedModel, model: CausalLM) -> list[str]:
+def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
+    """A line if transformers' model ties head and embedding and fastsft's does not, or the reverse."""
     head = opened.get_output_embeddings()
     if head is None:
         return []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.model.words.families import DEFAULT_THETA, LAYER_KINDS, OLDER_KINDS, TWO_NAMES
+from fastsft.model.words.families import DEFAULT_THETA, LAYER_KINDS, OLDER_KINDS, SCALED, TWO_NAMES
 from fastsft.model.words.rope import (
     PARAMETERS,
+    SCALING,
     NoOlderWords,
     check_agree,
     check_scaled,
@@ -110,6 +111,8 @@ def _with_rope(config: dict[str, Any], *, older: bool) -> dict[str, Any]:
     made = with_original(config, 5 if is_newer else library_major())
     if not is_newer:
         made |= newer_words(made)
+    if made.get("model_type") in SCALED and not made.get(PARAMETERS) and made.get(SCALING, 0) is None:
+        del made[SCALING]  # transformers 5 computed with the family's own, which 4 takes without the key
     if not older:
         return made
     if made.get(PARAMETERS):

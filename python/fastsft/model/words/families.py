@@ -50,6 +50,9 @@ EXACT_SCALING = {
     "phi4_multimodal": ("type", "short_factor", "long_factor"),
 }
 
+# Families with a scaling of their own where a file has none: transformers 4 takes null for none, and 5 not.
+SCALED = {"apertus", "gpt_oss"}
+
 # Families whose scaling transformers 4 reads past, or whose class takes none.
 UNSCALED = {"nemotron", "recurrent_gemma"}
 

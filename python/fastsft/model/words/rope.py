@@ -18,6 +18,7 @@ from fastsft.model.words.families import (
     OWN_ORIGINAL,
     PLAIN,
     ROPE,
+    SCALED,
     UNSCALED,
     WHOLE,
     RopeWords,
@@ -65,6 +66,9 @@ def newer_words(config: Mapping[str, Any]) -> Rope:
     found: Rope = {}
     if kind in DEFAULT_THETA and config.get(words.theta) is None:
         found[words.theta] = DEFAULT_THETA[kind][is_newer]
+    if kind in SCALED and SCALING in config and config[SCALING] is None and not is_newer:
+        original = {"rope_type": "default", _THETA: config.get(words.theta)}
+        return {PARAMETERS: {name: value for name, value in original.items() if value is not None}}
     if not words.is_shared:
         return found
     theta = config.get(words.theta, found.get(words.theta, words.thetas[0]))
