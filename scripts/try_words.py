@@ -21,6 +21,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-3  # of logits that spread by about 1
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}<|endoftext|>{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 LENGTHS = (12, 100)  # below and above the positions of the models
 
 
@@ -103,7 +107,11 @@ def _write_tokenizer(directory: Path) -> int:
     byte_level_files.write_directory(
         directory,
         json.dumps(content),
-        {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"},
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": "<|endoftext|>",
+            "chat_template": TEMPLATE,
+        },
     )
     return 8 * (
         max([*content["model"]["vocab"].values(), *(t["id"] for t in content["added_tokens"])]) // 8 + 1

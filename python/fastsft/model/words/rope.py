@@ -91,6 +91,8 @@ def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
     )
     if others := rope.keys() - {WHOLE, LOCAL}:
         raise NoOlderWords(f"{PARAMETERS} has {sorted(others)[0]!a}, expected {WHOLE} and {LOCAL}")
+    if not all(isinstance(each, Mapping | None) for each in rope.values()):
+        raise NoOlderWords(f"{PARAMETERS} has no settings for {WHOLE} and {LOCAL}")
     whole, local = ({"rope_type": "default", **(rope.get(kind) or {})} for kind in (WHOLE, LOCAL))
     return {_THETA: thetas[0], **whole}, {_THETA: thetas[1], **local}
 
@@ -198,7 +200,8 @@ def _reading(config: Mapping[str, Any], scaling: Mapping[str, Any], major: int) 
     inner = scaling.get(_ORIGINAL) if major > 4 else None
     original, factor = above or inner or positions, scaling.get("factor")
     given = scaling.get("attention_factor")
-    if original is None:
+    known = [each for each in (positions, original, factor, given) if each is not None]
+    if original is None or not all(type(each) in (int, float) for each in known) or original <= 1:
         return None
     if (factor is None and major > 4) or (above and major == 4):
         factor = positions / original if positions else None
