@@ -5,7 +5,7 @@ chunk and floor of its class: loss and norm of the gradients are those of transf
 packs gets the same in one row as with each conversation alone. The table goes to --table, and the status is 1
 if a family is further off.
 
-    python scripts/try_families.py --table families.md [--families llama4_text qwen3_next]
+    python scripts/try_families.py --table TABLE [--families llama4_text qwen3_next]
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _line(kind: str) -> tuple[str, bool]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--families", nargs="+", default=[], help="model types; default: all")
-    parser.add_argument("--table", type=Path, default=Path("families.md"), help="default: %(default)s")
+    parser.add_argument("--table", type=Path, required=True, help="Markdown file that is written")
     return parser.parse_args()
 
 

@@ -234,7 +234,7 @@ The word before the colon is the outcome, the words after it are the names in `d
 * *excluded*: has no row
 
 A field such as `train` or `weight` that would not be followed (`bad_mark`) stops a run, also with `skip`
-([data files](data_files.md#fields-that-say-what-is-learned)).
+(`docs/data_files.md`, "Fields that say what is learned").
 
 | record | fastchat | spans |
 |---|---|---|
