@@ -45,7 +45,7 @@ struct DialogueBuilder::Work {
     const auto& extras = conversation.messages[index].extras;
     return extras ? *extras : none;
   }
-  // The last message but for system messages, which may stand anywhere; null for none.
+  // The last message but for system messages, which may be anywhere; null for none.
   const DialogueMessage* last_speaker() const {
     const auto& messages = dialogue.messages;
     const auto speaks = [](const DialogueMessage& each) { return each.role != Role::kSystem; };

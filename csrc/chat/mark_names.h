@@ -13,10 +13,10 @@ enum class MarkName {
   kNotLearned,  // a true value says that it is not: "masked", "no_loss"
   kSkip,        // a true value may say so: "ignore"
   kUnclear,     // trainers read its values in opposite ways: "mask", "loss_mask"
-  kMixed        // other words stand next to it: "train_detail", "answer_weights_of_judges"
+  kMixed        // with other words: "train_detail", "answer_weights_of_judges"
 };
 
-// Upper case, and what stands between the words of a name, do not count.
+// Upper case, and what is between the words of a name, do not count.
 MarkName find_mark_name(std::string_view name);
 
 // Each name that is a mark has one of these in it, in lower case.
