@@ -12,6 +12,8 @@
 
 namespace fastsft {
 
+struct DialogueWork;
+
 // Makes dialogues from records for --mask_policy spans, keeping what can be kept: after a
 // structural fault the part before it, without turns that lack a text
 // (docs/spec/fastchat_labels.md, sections 4.2 and 6.4). Every change leaves a Finding. A dialogue
@@ -36,7 +38,7 @@ class DialogueBuilder {
   std::vector<size_t> reply_ends(const Conversation& conversation) const;
 
  private:
-  struct Work;
+  using Work = DialogueWork;
 
   bool read(Work& work) const;
   bool accept_record(Work& work) const;

@@ -13,7 +13,7 @@
 namespace fastsft {
 
 // One record on its way to a dialogue.
-struct DialogueBuilder::Work {
+struct DialogueWork {
   const Conversation& conversation;
   Dialogue& dialogue;
   std::vector<Finding>& findings;

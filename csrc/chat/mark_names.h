@@ -13,7 +13,7 @@ enum class MarkName {
   kNotLearned,  // a true value says that it is not: "masked", "no_loss"
   kSkip,        // a true value may say so: "ignore"
   kUnclear,     // trainers read its values in opposite ways: "mask", "loss_mask"
-  kMixed        // with other words: "train_detail", "answer_weights_of_judges"
+  kMixed        // other words are next to it: "train_detail", "answer_weights_of_judges"
 };
 
 // Upper case, and what is between the words of a name, do not count.

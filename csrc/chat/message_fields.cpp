@@ -104,7 +104,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   settle_extras(message, std::move(extras));
 }
 
-// A text; any other value as it is written.
+// A text, or the value in its place as it is written.
 void MessageReader::read_content(JsonScanner& scanner, Value& value, MessageExtras& extras) {
   if (scanner.peek() == ValueKind::kString) {
     value = scanner.read_value();

@@ -43,7 +43,7 @@ class MarkReader {
   size_t num_parts_ = 0;
 };
 
-// The meaning of a mark: kTrue, kFalse, or kMissing for none.
+// The value that a mark means: kTrue, kFalse, or kMissing for none.
 ValueKind train_of(const TrainMark* mark);
 
 }  // namespace fastsft

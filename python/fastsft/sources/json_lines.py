@@ -74,7 +74,7 @@ def write_line(record: object) -> bytes:
 
 
 def json_value(value: object) -> bool | int | float:
-    """Return the JSON value of an object that JSON has no form for.
+    """Value in JSON of an object that it has no form for.
 
     A number that is neither 0 nor 1, which would say whether a message is learned.
     """
