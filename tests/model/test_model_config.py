@@ -98,6 +98,14 @@ def test_a_token_that_the_tokenizer_lacks_deletes_nothing(name, known):
     assert generation.get(name) == shown
 
 
+def test_ids_of_a_text_configuration_are_those_of_the_tokenizer():
+    """As transformers 5.24 aligns them, there; a token that the tokenizer lacks changes nothing."""
+    source = {"model_type": "gemma3", "text_config": {"eos_token_id": 2, "bos_token_id": 1, "hidden_size": 8}}
+    saved = model_config.config_to_save(source, tokens(eos=7, bos=None), "float32")
+    assert saved["text_config"] == {"eos_token_id": 7, "bos_token_id": 1, "hidden_size": 8}
+    assert source["text_config"]["eos_token_id"] == 2  # the caller's is not touched
+
+
 def test_stop_tokens_of_a_list_stay():
     """As by transformers 5.24; 4.57 wrote the tokenizer's alone."""
     source = {**LLAMA, "eos_token_id": [3, 4]}

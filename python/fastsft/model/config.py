@@ -96,8 +96,13 @@ def config_to_save(
         saved["architectures"] = [class_name]
     elif not saved.get("architectures") and prefix:
         saved["architectures"] = [f"{prefix}ForCausalLM"]
+    text = saved.get("text_config")  # of a vision-text model, whose ids generation may take from either
+    if isinstance(text, Mapping):
+        saved["text_config"] = text = dict(text)
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
+        if isinstance(text, dict) and name in text:
+            _align(text, name, tokenizer)
     return in_both_words(saved)
 
 

@@ -195,9 +195,10 @@ class _Values:
 
     def read(self, name: str) -> torch.Tensor:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
-        value, entry, dtype = self._weights.read_any(name), self._weights.tensors[name], self._stored[name]
+        entry, dtype = self._weights.tensors[name], self._stored[name]
         if entry.dtype not in DTYPES:  # carried, as it is
-            return value
+            return self._weights.read_any(name)
+        value = self._weights.read(name)
         if self._change is not None:
             return _rounded(self._change(name, value), DTYPES[dtype], name)
         if entry.dtype == dtype or self._masters is None or name not in self._masters:

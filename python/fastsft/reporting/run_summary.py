@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments.rules.odd_values import warms_up, warmup_line
 from fastsft.data.chat.labelling import labels_of
+from fastsft.model.family import is_vision_text
 from fastsft.planning.device_memory import peak_memory, size_text
 from fastsft.reporting.adapter_lines import how_to_open_adapter, merge_command, trained_line
 from fastsft.reporting.argument_words import argument_words, changed_arguments
@@ -17,6 +18,7 @@ from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_picture import has_matplotlib
 from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.reporting.talk_command import talk_command
+from fastsft.runtime.regular_files import read_json_object
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -255,9 +257,11 @@ def written(directory: Path) -> Iterator[str]:
 def how_to_open(directory: Path) -> Iterator[str]:
     """Lines of Python."""
     slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
-    path = str(directory.absolute())
-    yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
-    yield f'model = AutoModelForCausalLM.from_pretrained("{path}")'
+    path, config = str(directory.absolute()), directory / "config.json"
+    is_whole = config.is_file() and is_vision_text(read_json_object(config))
+    kind = "AutoModelForImageTextToText" if is_whole else "AutoModelForCausalLM"
+    yield f"from transformers import {kind}, AutoTokenizer"
+    yield f'model = {kind}.from_pretrained("{path}")'
     yield f'tokenizer = AutoTokenizer.from_pretrained("{path}"{slow})'
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastsft.model.generic.placement import Unit, base_name
 from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
 from fastsft.model.generic.whole_model import whole_model
-from fastsft.model.stored_weights import StoredWeights
+from fastsft.model.stored_weights import DTYPES, StoredWeights
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import warn_once
 
@@ -47,8 +47,12 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
         loader.set(name, stored.read(file_name), str(entry.file))
     for name in sorted_.tables:
         warn_once(f"{name} of the files is a table that the model computes itself: not read")
-    for name in sorted_.without_place:
-        loader.set(name, stored.read(name), str(stored.tensors[name].file))
+    own = (one for unit in units for one in unit.parameters if not one.is_adapter)
+    wanted = {tensor.name for one in own for tensor in one.tensors}
+    others = sorted_.carried if wanted - sorted_.names.keys() else []  # what is missing may have their names
+    for name in (*sorted_.without_place, *others):
+        if stored.tensors[name].dtype in DTYPES:
+            loader.set(name, stored.read(name), str(stored.tensors[name].file))
     loader.finish(str(directory))
 
 
