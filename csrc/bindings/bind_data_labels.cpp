@@ -79,7 +79,7 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   }
   const py::gil_scoped_release released;
   labeller.split(conversations);
-  return label_conversations(conversations, labeller);
+  return label_conversations(std::move(conversations), labeller);
 }
 
 // Bytes of a Python object's in place; views of them and their slices keep it alive.

@@ -14,8 +14,8 @@ namespace py = pybind11;
 
 // A renderer written in Python: called with a list of (system or None, [(role, text, is_learned,
 // more)], tools), it returns for each a tuple (pieces [(text, is_data, is_learned)], bos_in_front,
-// data_is_known, failure, more_data, rewritten). `more` and `tools` are JSON or empty. Holds the
-// GIL while it is called.
+// data_is_known, failure, more_data, rewritten, needs_rows). `more` and `tools` are JSON or empty.
+// Holds the GIL while it is called.
 class CalledRenderer : public BulkRenderer {
  public:
   explicit CalledRenderer(py::function render) : render_(std::move(render)) {}
@@ -70,6 +70,7 @@ class CalledRenderer : public BulkRenderer {
     transcript.failure = py::cast<std::string>(result[3]);
     transcript.more_data = py::cast<std::string>(result[4]);
     transcript.rewritten = py::cast<int64_t>(result[5]);
+    transcript.needs_rows = py::cast<bool>(result[6]);
     return transcript;
   }
 

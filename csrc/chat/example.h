@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace fastsft {
@@ -33,6 +34,7 @@ struct Labels {
   bool dropped = false;  // FastChat takes every label away; `mismatch` says why
   Mismatch mismatch;
   bool truncated = false;  // ids were cut off on the right
+  std::string merged;      // a token that has the end of a prompt and the beginning of its reply
 };
 
 }  // namespace fastsft

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "chat/transcript_labels.h"
+
 namespace fastsft {
 
 Explanation explain(const Labeller& labeller, const Conversation& conversation) {
@@ -17,7 +19,10 @@ Explanation explain(const Labeller& labeller, const Conversation& conversation) 
   if (is_fastchat) {
     tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
   } else {
-    tokenizer.encode_segments(transcript.text, transcript.data(), tokens);
+    std::vector<bool> learned;
+    std::string merged;
+    encode_transcript(tokenizer, transcript, labeller.options().boundary_tokens, tokens, learned,
+                      merged);
   }
   const size_t front = is_fastchat ? tokenizer.adds_bos() : transcript.bos_in_front;
   for (size_t i = 0; i < example.ids.size(); ++i) {

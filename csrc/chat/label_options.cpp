@@ -44,6 +44,16 @@ Overlong parse_overlong(const std::string& word) {
                               {{"truncate", Overlong::kTruncate}, {"split", Overlong::kSplit}});
 }
 
+BoundaryTokens parse_boundary_tokens(const std::string& word) {
+  return parse_word<BoundaryTokens>(
+      "boundary_tokens", word,
+      {{"merge", BoundaryTokens::kMerge}, {"split", BoundaryTokens::kSplit}});
+}
+
+const char* name_of(BoundaryTokens boundary) {
+  return boundary == BoundaryTokens::kMerge ? "merge" : "split";
+}
+
 const char* name_of(MaskPolicy policy) {
   return policy == MaskPolicy::kFastchat ? "fastchat" : "spans";
 }
@@ -75,6 +85,8 @@ void LabelOptions::check() const {
           "--mask_policy spans needs none");
   require(on_bad_sample != OnBadSample::kRepair,
           "--on_bad_sample repair needs --mask_policy spans");
+  require(boundary_tokens == BoundaryTokens::kMerge,
+          "--boundary_tokens split needs --mask_policy spans");
   require(train_turns == TrainTurns::kAll, "--train_turns ", name_of(train_turns),
           " needs --mask_policy spans");
 }
@@ -87,6 +99,7 @@ std::string LabelOptions::fingerprint() const {
       " turns ", static_cast<int>(train_turns), " aliases ", role_aliases, " bad ",
       static_cast<int>(on_bad_sample), " overlong ", static_cast<int>(overlong), " ",
       is_named ? fastsft::fingerprint(find_chat_template(chat_template)) : "");
+  if (boundary_tokens == BoundaryTokens::kSplit) text += " boundary split";
   for (const std::string& field : template_fields) text += concat(" writes ", field);
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);

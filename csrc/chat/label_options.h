@@ -16,6 +16,9 @@ enum class TrainTurns { kAll, kLast, kEach, kEachWithThoughts };
 enum class OnBadSample { kError, kSkip, kRepair };
 // What happens to conversations that are longer than a row.
 enum class Overlong { kTruncate, kSplit };
+// What becomes of a token that has the end of a prompt and the beginning of its reply: learned as
+// it is, or two, as inference has them.
+enum class BoundaryTokens { kMerge, kSplit };
 
 // How records become labelled examples (docs/spec/fastchat_labels.md, section 4).
 struct LabelOptions {
@@ -35,6 +38,7 @@ struct LabelOptions {
   bool role_aliases = false;                    // always on in the spans policy
   OnBadSample on_bad_sample = OnBadSample::kError;
   Overlong overlong = Overlong::kTruncate;
+  BoundaryTokens boundary_tokens = BoundaryTokens::kMerge;
 
   // Throws std::invalid_argument when the options contradict each other.
   void check() const;
@@ -47,8 +51,10 @@ MaskPolicy parse_mask_policy(const std::string& word);
 TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
 Overlong parse_overlong(const std::string& word);
+BoundaryTokens parse_boundary_tokens(const std::string& word);
 const char* name_of(MaskPolicy policy);
 const char* name_of(TrainTurns turns);
+const char* name_of(BoundaryTokens boundary);
 
 // The template's name that means the model's own Jinja template.
 inline constexpr const char* kModelTemplate = "model";

@@ -6,7 +6,6 @@
 #include "chat/record_pieces.h"
 #include "chat/transcript_labels.h"
 #include "core/error.h"
-#include "core/start_threads.h"
 
 namespace fastsft {
 namespace {
@@ -33,13 +32,6 @@ LabelledRecord begin_record(const Conversation& conversation) {
   return record;
 }
 
-void settle_outcome(LabelledRecord& record) {
-  for (const Finding& finding : record.findings) {
-    record.outcome = std::max(record.outcome, finding.action);
-  }
-  if (record.outcome == Action::kExcluded) record.labels = Labels();
-}
-
 // The fault of a record in which `finding` is, which stops the run.
 DataFault fault_of(const Conversation& conversation, const Finding& finding) {
   DataFault fault;
@@ -62,6 +54,13 @@ void check_offsets(const Tokenizer& tokenizer) {
           "--mask_policy spans needs a tokenizer that tells which bytes each token stands for");
 }
 
+// On one line, in quotes.
+std::string quoted(const std::string& text) {
+  std::string shown = "\"";
+  for (const char c : text) shown += c == '\n' ? "\\n" : std::string(1, c);
+  return printable(shown + "\"");
+}
+
 Dialogue dialogue_of(const Turns& turns) {
   Dialogue dialogue;
   for (size_t i = 0; i < turns.texts.size(); ++i) {
@@ -72,6 +71,11 @@ Dialogue dialogue_of(const Turns& turns) {
 }
 
 }  // namespace
+
+void LabelledRecord::settle() {
+  for (const Finding& finding : findings) outcome = std::max(outcome, finding.action);
+  if (outcome == Action::kExcluded) labels = Labels();
+}
 
 Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
                    std::shared_ptr<const BulkRenderer> renderer)
@@ -229,6 +233,18 @@ void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) c
   }
 }
 
+void Labeller::note_merged(LabelledRecord& record) const {
+  if (record.labels.merged.empty()) return;
+  const bool is_split = options_.boundary_tokens == BoundaryTokens::kSplit;
+  record.findings.push_back(
+      {Remark::kBoundaryTokens, Action::kNoted, -1,
+       concat("the end of the prompt and the beginning of the reply make one token, ",
+              quoted(record.labels.merged),
+              is_split ? ": trained as two, as inference has them"
+                       : ", which inference never makes; --boundary_tokens split trains them as "
+                         "two")});
+}
+
 void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcript,
                             LabelBuffers& buffers, LabelledRecord& record) const {
   if (dialogue.messages.empty() || !record.faults.empty()) return;
@@ -237,14 +253,16 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   };
   if (!transcript.failure.empty()) return exclude(Remark::kTemplateRefuses, transcript.failure);
   const bool is_mixed = !transcript.data_is_known && holds_special(dialogue, transcript);
-  auto labels =
-      is_mixed ? std::nullopt : label_spans(tokenizer_, transcript, options_.max_length, buffers);
+  auto labels = is_mixed ? std::nullopt
+                         : label_spans(tokenizer_, transcript, options_.max_length,
+                                       options_.boundary_tokens, buffers);
   if (!labels) {
     return exclude(Remark::kEmbeddedSpecial,
                    "a special token's text in a message cannot be kept apart from the template's");
   }
   record.labels = std::move(*labels);
   note_specials(dialogue, record);
+  note_merged(record);
   if (transcript.rewritten >= 0) {
     const DialogueMessage& reply = dialogue.messages.at(static_cast<size_t>(transcript.rewritten));
     record.findings.push_back({Remark::kTemplateRewrites, Action::kSalvaged,
@@ -292,41 +310,8 @@ LabelledRecord Labeller::label_one(const Conversation& conversation, Transcript&
     }
     finish_spans(dialogue, transcript, buffers, record);
   }
-  settle_outcome(record);
+  record.settle();
   return record;
-}
-
-std::vector<LabelledRecord> Labeller::label(const std::vector<Conversation>& conversations) const {
-  std::vector<LabelledRecord> records(conversations.size());
-  if (native_) {
-    run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
-      Transcript transcript;
-      LabelBuffers buffers;
-      for (size_t i = begin; i < end; ++i) {
-        records[i] = label_one(conversations[i], transcript, buffers);
-      }
-    });
-    return records;
-  }
-  const Dialogue none;
-  std::vector<Dialogue> dialogues(conversations.size());
-  std::vector<const Dialogue*> views;
-  for (size_t i = 0; i < conversations.size(); ++i) {
-    records[i] = begin_spans(conversations[i], dialogues[i]);
-    views.push_back(conversations[i].shape == RecordShape::kText ? &none : &dialogues[i]);
-  }
-  std::vector<Transcript> transcripts = renderer_->render(views);
-  run_in_parts(conversations.size(), options_.num_threads, [&](size_t begin, size_t end) {
-    LabelBuffers buffers;
-    for (size_t i = begin; i < end; ++i) {
-      if (views[i] == &none && !dialogues[i].messages.empty()) {
-        render_text(tokenizer_, dialogues[i].messages.front().text, transcripts[i]);
-      }
-      finish_spans(dialogues[i], transcripts[i], buffers, records[i]);
-      settle_outcome(records[i]);
-    }
-  });
-  return records;
 }
 
 }  // namespace fastsft

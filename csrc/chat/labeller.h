@@ -33,6 +33,8 @@ struct LabelledRecord {
   // own, but a remark.
   bool is_later_reply = false, is_cut_off = false;
 
+  // The outcome of the findings; a record that is excluded has no labels.
+  void settle();
   bool has_row() const { return faults.empty() && outcome != Action::kExcluded && !is_cut_off; }
 };
 
@@ -57,7 +59,9 @@ class Labeller {
   // Pieces of the conversations that are several rows (record_pieces.h), the others as they are.
   void split(std::vector<Conversation>& conversations) const;
 
-  std::vector<LabelledRecord> label(const std::vector<Conversation>& conversations) const;
+  // One record for each conversation. With the template "model" those whose replies need rows of
+  // their own are replaced by their pieces, as `split` makes them.
+  std::vector<LabelledRecord> label(std::vector<Conversation>& conversations) const;
 
   // As `label` for one, with the transcript that the labels were made from.
   LabelledRecord label_one(const Conversation& conversation, Transcript& transcript,
@@ -72,9 +76,15 @@ class Labeller {
  private:
   LabelledRecord label_fastchat_record(const Conversation& conversation, Transcript& transcript,
                                        LabelBuffers& buffers) const;
+  // `needs_rows`: the numbers of the conversations whose replies do.
+  std::vector<LabelledRecord> label_rendered(const std::vector<Conversation>& conversations,
+                                             std::vector<size_t>& needs_rows) const;
+  void label_divided(const std::vector<size_t>& divided, std::vector<Conversation>& conversations,
+                     std::vector<LabelledRecord>& records) const;
   LabelledRecord begin_spans(const Conversation& conversation, Dialogue& dialogue) const;
   void finish_spans(const Dialogue& dialogue, const Transcript& transcript, LabelBuffers& buffers,
                     LabelledRecord& record) const;
+  void note_merged(LabelledRecord& record) const;
   void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;
   bool holds_special(const Dialogue& dialogue, const Transcript& transcript) const;
 

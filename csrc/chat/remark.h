@@ -29,6 +29,7 @@ enum class Remark {
   kNotTrained,
   kTemplateRefuses,
   kTemplateRewrites,
+  kBoundaryTokens,
   kToolCall,
   kSplit,
   kSplitLost,

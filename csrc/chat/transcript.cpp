@@ -23,6 +23,7 @@ void Transcript::clear() {
   rewritten = -1;
   more_data.clear();
   failure.clear();
+  needs_rows = false;
 }
 
 void Transcript::append(std::string_view piece, bool is_data, bool is_learned) {

@@ -27,6 +27,7 @@ struct Transcript {
   int64_t rewritten = -1;     // a learned message whose text is not what the record has
   std::string more_data{};    // then: what the text has from the record next to its messages
   std::string failure;        // why there is no text; empty when there is
+  bool needs_rows = false;    // it fails as one text: each reply may have a row of its own
 
   void clear();
   // Empty pieces are left out.

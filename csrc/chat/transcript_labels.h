@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "chat/example.h"
+#include "chat/label_options.h"
 #include "chat/template.h"
 #include "chat/transcript.h"
 #include "tokenizer/tokenizer.h"
@@ -23,12 +24,17 @@ Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
 // learned span (a special token's last byte that is not white space which it took along; a mark
 // without bytes counts as the byte after it). Data is encoded as plain text. False when data
 // spells a special token and the tokenizer cannot keep it apart.
+//
+// `merged`: the text of the first token that has the end of a prompt and the beginning of its
+// reply, "" without any. With kSplit such a text is encoded up to the reply, and from it on.
 bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
-                       std::vector<Token>& tokens, std::vector<bool>& learned);
+                       BoundaryTokens boundary, std::vector<Token>& tokens,
+                       std::vector<bool>& learned, std::string& merged);
 
 // Ids and labels of a transcript by its learned spans (docs/spec/fastchat_labels.md, section 4.2),
 // `max_length` ids at most, BOS included. Nothing when encode_transcript says false.
 std::optional<Labels> label_spans(const Tokenizer& tokenizer, const Transcript& transcript,
-                                  int64_t max_length, LabelBuffers& buffers);
+                                  int64_t max_length, BoundaryTokens boundary,
+                                  LabelBuffers& buffers);
 
 }  // namespace fastsft

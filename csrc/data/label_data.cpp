@@ -102,7 +102,7 @@ class LabelWork : public OrderedWork {
 
 }  // namespace
 
-LabelledData label_conversations(const std::vector<Conversation>& conversations,
+LabelledData label_conversations(std::vector<Conversation> conversations,
                                  const Labeller& labeller) {
   MemorySink memory;
   LabelSummary summary;

@@ -34,8 +34,7 @@ struct LabelledData {
 };
 
 // Labels conversations that are in memory.
-LabelledData label_conversations(const std::vector<Conversation>& conversations,
-                                 const Labeller& labeller);
+LabelledData label_conversations(std::vector<Conversation> conversations, const Labeller& labeller);
 
 // Labels the records of several inputs, one after the other: read in order, parsed and labelled in
 // parallel some hundred kilobytes at a time, handed to `sink` in order. Memory is bounded. `poll`

@@ -864,7 +864,10 @@ class LabelOptions:
         template_fields: collections.abc.Sequence[str] = [],
         template_date: str = "",
         call_stop_token: str = "",
+        boundary_tokens: str = "merge",
     ) -> None: ...
+    @property
+    def boundary_tokens(self) -> str: ...
     @property
     def call_stop_token(self) -> str: ...
     @property

@@ -49,7 +49,7 @@ def report(model: Path, folder: Path, *records: Any, **settings: Any) -> Any:
     return labelled(write_records(folder / "d.json", list(records)), using).report
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", ["mistral", "gemma", "other"])
 @pytest.mark.parametrize("train_turns", ["all", "each"])
 def test_the_reason_names_a_template_that_writes_them(name: str, train_turns: str, tmp_path: Path) -> None:
     named = {"bos_token": "<s>", "eos_token": "<end_of_turn>" if name == "gemma" else "</s>"}
@@ -62,9 +62,29 @@ def test_the_reason_names_a_template_that_writes_them(name: str, train_turns: st
     if name == "other":
         assert "leave system messages out" in reason
         return
-    folding = name.partition("-")[0]
-    assert f"training with --template {folding} writes it before the first user's text" in reason
-    assert report(model, tmp_path, *records, template=folding).num_without_labels == 0
+    assert f"training with --template {name} writes it before the first user's text" in reason
+    assert report(model, tmp_path, *records, template=name).num_without_labels == 0
+
+
+@pytest.mark.parametrize("train_turns", ["all", "each"])
+def test_one_before_the_last_users_text_is_trained_as_the_model_is_asked(
+    train_turns: str, tmp_path: Path
+) -> None:
+    """Mistral v0.3's and Nemo's: it is in the prompt, and not in the text of the whole conversation."""
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    model = write_tokenizer(tmp_path / "m", TEMPLATES["mistral-last"], CONTROLS, named)
+    tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+    chosen = LabelSettings(mask_policy="spans", train_turns=train_turns)
+    using = make_labeller(tokenizer.native, 512, 0, chosen, tokenizer=tokenizer, self_test=True)
+    again = [{"role": "user", "content": "He"}, {"role": "assistant", "content": "Ha"}]
+    seen = labelled(write_records(tmp_path / "d.json", [{"messages": [SYSTEM, *TURN, *again]}]), using)
+    rows = [(seen.dataset.ids(i).tolist(), seen.dataset.learned(i)) for i in range(len(seen.dataset))]
+    asked = ["[INST] Be kind.\n\nHi [/INST]", "[INST] Hi [/INST]Ho</s>[INST] Be kind.\n\nHe [/INST]"]
+    texts = [
+        (tokenizer.decode(ids[:begin]), tokenizer.decode(ids[begin:end])) for ids, ((begin, end),) in rows
+    ]
+    assert texts == list(zip(asked, ["Ho</s>", "Ha</s>"], strict=True))
+    assert seen.report.num_excluded == 0
 
 
 def test_other_reasons_stand_alone(tmp_path: Path) -> None:

@@ -415,7 +415,7 @@ def test_calls_outside_of_generation_blocks(models: dict[str, Path], tmp_path: P
         "\n{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
     )
     seen = Labelled([RECORDS[0], RECORDS[2]], tmp_path, models["qwen2.5"], source=source)
-    assert seen.report.num_excluded == 1 and "1 generation blocks for 2 replies" in seen.reason(
+    assert seen.report.num_excluded == 1 and "0 generation blocks for 1 replies" in seen.reason(
         "template_refuses"
     )
     assert seen.learned() == ["Ho<|im_end|>"]

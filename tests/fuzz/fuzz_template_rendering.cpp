@@ -62,7 +62,9 @@ void check_transcript(const fastsft::Transcript& transcript) {
 void check_tokens(const fastsft::Tokenizer& tokenizer, const fastsft::Transcript& transcript) {
   std::vector<Token> tokens;
   std::vector<bool> learned;
-  check(fastsft::encode_transcript(tokenizer, transcript, tokens, learned));
+  std::string merged;
+  check(fastsft::encode_transcript(tokenizer, transcript, fastsft::BoundaryTokens::kMerge, tokens,
+                                   learned, merged));
   check(tokens.size() == learned.size());
   const auto data = transcript.data();
   uint32_t at = 0;

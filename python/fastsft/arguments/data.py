@@ -55,6 +55,9 @@ class DataArguments(RecordsGiven):
     overlong: Literal["truncate", "split"] = used(
         "truncate", "conversations longer than a row: truncate, or split as FastChat's own script"
     )
+    boundary_tokens: Literal["merge", "split"] = used(
+        "merge", "a token of prompt and reply together: learned as one, or two as inference has them (spans)"
+    )
     check_data: bool = used(False, "label the data, print the report and stop before weights are loaded")
     dump_masked: int = used(0, "print this many samples with learned text marked")
     report_bad: str | None = used(

@@ -41,6 +41,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     )  # fmt: skip
     parser.add_argument("--on_bad_sample", choices=["error", "skip", "repair"])
     parser.add_argument("--overlong", choices=["truncate", "split"], default="truncate")
+    parser.add_argument("--boundary_tokens", choices=["merge", "split"], default="merge")
     add_format_argument(parser)
     parser.add_argument(
         "--max_record_bytes",
@@ -63,7 +64,15 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
 
 def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
     """For what `data` names. ValueError for options that contradict each other, and an unusable model."""
-    names = ("template", "chat_template_name", "train_turns", "role_aliases", "on_bad_sample", "overlong")
+    names = (
+        "template",
+        "chat_template_name",
+        "train_turns",
+        "role_aliases",
+        "on_bad_sample",
+        "overlong",
+        "boundary_tokens",
+    )
     settings = LabelSettings(
         mask_policy=args.mask_policy or "auto",
         role_map=parse_role_map(args.role_map),

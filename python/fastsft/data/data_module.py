@@ -84,8 +84,9 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
             say(line)
     for line in format_lines(data_files(str(path)), rows.report):
         tell(line)
-    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0))
-    for line in result_lines(rows.report, tokenizer.model_max_length):
+    template = rows.labelling.get("template", "")
+    check_dropped(path, rows.report, getattr(data_args, "max_dropped", 1.0), template)
+    for line in result_lines(rows.report, tokenizer.model_max_length, template):
         tell(f"{path}: {line}")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
     if data_args.lazy_preprocess and is_divided:

@@ -15,8 +15,11 @@ _LOSES = ("unlabelled", "dropped", "excluded")
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
 
 
-def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
-    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label."""
+def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
+    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label.
+
+    template: of the labels.
+    """
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
         return
@@ -26,7 +29,8 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
     reason = f"{missing} of {total} {unit} have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
-    told = [*_causes(report), calls_note(report), "fastsft inspect shows such records", report.summary()]
+    calls = calls_note(report, template)
+    told = [*_causes(report), calls, "fastsft inspect shows such records", report.summary()]
     raise DataError("\n  ".join([f"{path}: {reason}", *filter(None, told)]))
 
 
@@ -48,9 +52,9 @@ def _num_lost(entry: _C.ReportEntry) -> int:
     return sum(entry.actions.get(action, 0) for action in _LOSES)
 
 
-def result_lines(report: _C.DataReport, max_length: int) -> Iterator[str]:
+def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> Iterator[str]:
     """Lines about labelled data: tool calls, totals and remarks, and rows cut at `max_length` tokens."""
-    if calls := calls_note(report):
+    if calls := calls_note(report, template):
         yield calls
     yield report.summary()
     if cut := report.num_truncated:

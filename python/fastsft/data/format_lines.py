@@ -57,14 +57,22 @@ def has_calls(use: _C.FormatUse) -> bool:
     return any(name in use.unused for name in _CALLS)
 
 
-def calls_note(report: _C.DataReport | _C.ConvertSummary) -> str:
-    """The line about replies that call tools; "" where no message has such a field."""
+def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") -> str:
+    """The line about replies that call tools; "" where no message has such a field.
+
+    template: of the labels. With the model's own calls are not used where it writes none.
+    """
     if not any(map(has_calls, report.formats)):
         return ""
+    way = (
+        "the model's own template writes none: one that does goes into chat_template.jinja of the model's "
+        "directory"
+        if template == "model"
+        else "--template model trains calls where the model's own template writes them"
+    )
     return (
         "tool calls are not trained with these labels: a turn with a reply that is a call without a text "
-        "is left out; --mask_policy spans does not learn the text next to a call either (tool_call); "
-        "--template model trains calls where the model's own template writes them"
+        f"is left out; --mask_policy spans does not learn the text next to a call either (tool_call); {way}"
     )
 
 

@@ -66,7 +66,9 @@ def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     is_all = len(heads) == len(files) and all(whole for _, whole in heads)
     text = _text(run, files, heads, labelled)
     try:
-        check_dropped(path, labelled.report, run.settled_data_args.max_dropped)
+        check_dropped(
+            path, labelled.report, run.settled_data_args.max_dropped, labeller.options.chat_template
+        )
     except DataError as error:
         if is_all:
             raise

@@ -81,8 +81,8 @@ def inspect(
     of the first. role_map: more names of roles, {"alice": "user"} or "alice=user". show_progress: a bar or
     lines on standard error while the data is read. max_record_bytes: of a file, what one record may have.
     data_format: what records are, default as they say. settings: mask_policy, template, chat_template_name,
-    train_turns, role_aliases, on_bad_sample, overlong (labelling.LabelSettings). ValueError for options and
-    data that cannot be used.
+    train_turns, role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings). ValueError
+    for options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only

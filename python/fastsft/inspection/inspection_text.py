@@ -106,7 +106,7 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     yield f"  data      {one_line(inspection.data)}"
     for line in format_totals(report):
         yield f"  format    {line}"
-    if calls := calls_note(report):
+    if calls := calls_note(report, labels["template"]):
         yield f"  note      {calls}"
     yield f"  model     {one_line(inspection.model)}" + (
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fastsft.data.chat.sandbox import Refused
@@ -28,9 +29,7 @@ class CallForm(NamedTuple):
 
 # By the names that templates have for them: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-_USER, _REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
-_RESULT = {"role": "tool", "content": "1", "name": "f"}
-CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_text in (False, True))
+_ALTERED = "\ue000"
 
 
 class Chat(NamedTuple):
@@ -91,33 +90,40 @@ def asked_chat(
     return Chat(chat, given, tuple(more_json))
 
 
+def altered(chat: Chat, number: int) -> Chat:
+    """The chat with another message of this number: each of its texts begins otherwise."""
+    message = chat.messages[number]
+    texts = {name: _ALTERED + message[name] for name in ("content", *THOUGHTS) if message.get(name)}
+    if "tool_calls" in message:
+        texts["tool_calls"] = [_altered_call(call) for call in message["tool_calls"]]
+    elif message["role"] != "assistant":
+        texts.setdefault("content", _ALTERED)
+    messages = list(chat.messages)
+    messages[number] = {**message, **texts}
+    return chat._replace(messages=messages)
+
+
+def _altered_call(call: Any) -> Any:
+    """Its id stays: templates refuse some."""
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return call
+    changed = {**function, "name": _ALTERED + function["name"], "arguments": _altered(function["arguments"])}
+    return {**call, "function": changed} if "function" in call else changed
+
+
+def _altered(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        return json.dumps(_altered(json.loads(arguments)), ensure_ascii=False)
+    return {_ALTERED + name: value for name, value in arguments.items()}
+
+
 def has_tools(text: str) -> bool:
     """True for the JSON text of at least one tool; also for a text that is refused."""
     try:
         return bool(text and _tools(text))
     except Refused:
         return True
-
-
-def tools_probe(nonce: str) -> Chat:
-    """A chat with `nonce` as the name of a tool."""
-    function = {"name": nonce, "description": "x", "parameters": {"type": "object", "properties": {}}}
-    return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
-
-
-def thoughts_probe(thoughts: str, name: str | None, turns: int = 1) -> Chat:
-    """A chat with these thoughts in each reply: in the field `name`, or in the text."""
-    in_text = {**_REPLY, "content": f"<think>\n{thoughts}\n</think>\n\nHo"}
-    return Chat([_USER, {**_REPLY, name: thoughts} if name else in_text] * turns)
-
-
-def call_probe(nonce: str, form: CallForm) -> Chat:
-    """A chat in which a tool of the name `nonce` is called, with the arguments {"x": 1}."""
-    function = {"name": nonce, "arguments": '{"x": 1}' if form.as_text else {"x": 1}}
-    call = {"id": "abcdefghi", "type": "function", "function": function}
-    content = None if form.null_content else ""
-    calling = {"role": "assistant", "content": content, "tool_calls": [call]}
-    return Chat([_USER, calling, {**_RESULT, "tool_call_id": call["id"]}, _REPLY])
 
 
 def _read(text: str) -> Any:
@@ -128,6 +134,7 @@ def _read(text: str) -> Any:
         raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
 
 
+@lru_cache(maxsize=16)
 def _tools(text: str) -> list[Any] | None:
     """The tools; None for an empty list, and for a blank text, as tables have them."""
     value = _read(text)

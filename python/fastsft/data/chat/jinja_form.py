@@ -7,6 +7,7 @@ the model has read before a reply. BOS is written where training puts it: `apply
 from __future__ import annotations
 
 from fastsft import _C
+from fastsft.data.chat.front_bos import gap_after_bos
 
 _REFUSAL = (
     "{{- raise_exception('this model was trained with user and assistant, and one system message in front; "
@@ -15,11 +16,19 @@ _REFUSAL = (
 _VARIABLES = ("system", "text")
 
 
-def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
+def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
+    """`jinja_form` for a native tokenizer: it renders the texts whose ids are those of training."""
+    chat = _C.find_chat_template(name)
+    system = f"{chat.before_system}{chat.system}{chat.after_system}" if chat.system else ""
+    begin = chat.before_user + system if chat.system_in_user else system + chat.before_user
+    return jinja_form(name, native.adds_bos, native.named.bos >= 0, gap_after_bos(native, f"{begin}Hi"))
+
+
+def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
     """The Jinja text of the template `name` (`chat_templates()`, or an alias).
 
-    adds_bos: whether the tokenizer puts a BOS in front of a text. has_bos: whether it has one. ValueError for
-    an unknown name.
+    adds_bos: whether the tokenizer puts a BOS in front of a text. has_bos: whether it has one. gap: what
+    follows a BOS in front (`front_bos.gap_after_bos`). ValueError for an unknown name.
     """
     chat = _C.find_chat_template(name)
     in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
@@ -35,7 +44,7 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
             "{%- else -%}",
             "{%- set system = " + _quoted(default) + " -%}{%- set turns = messages -%}",
             "{%- endif -%}",
-            "{{- bos_token -}}" if in_front else "",
+            _bos(gap) if in_front else "",
             "" if chat.system_in_user else _system(chat),
             "{%- set seen = namespace(user=false) -%}",
             "{%- for message in turns -%}",
@@ -52,6 +61,10 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool) -> str:
             "{%- if add_generation_prompt -%}" + _written(_prompt(chat)) + "{%- endif -%}",
         )
     )
+
+
+def _bos(gap: str) -> str:
+    return f"{{{{- bos_token ~ {_quoted(gap)} -}}}}" if gap else "{{- bos_token -}}"
 
 
 def _system(chat: _C.ChatTemplate) -> str:

@@ -20,6 +20,7 @@ AUTO = "auto"
 EACH = "each"  # of --train_turns
 EACH_WITH_THOUGHTS = "each_with_thoughts"  # what its "all" is with templates that rewrite only thoughts
 CALL_STOP = "call_stop_token"  # of labelling, what ends calls of tools where it is another token
+BOUNDARY = "boundary_tokens"  # of labelling, where they are split
 DATE = "template_date"  # of labelling, the day that the template was told
 LIMIT = "max_record_bytes"  # of labelling; a longer record stops the run
 WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
@@ -35,6 +36,8 @@ class LabelSettings:
     earlier replies otherwise than the last; where it does so only with thoughts, for records with thoughts.
     role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the
     policy's default. overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does.
+    boundary_tokens: of a token that has the end of a prompt and the beginning of its reply: "merge", or
+    "split" into those that inference has (spans only).
     template_date: the day that a model's own template is told, in ISO form; None: today. why: in words, where
     auto chose the policy. has_tools: False where no record has tools; then a model's template for such is
     left out (`tool_records.settings_for`).
@@ -48,6 +51,7 @@ class LabelSettings:
     role_aliases: bool = False
     on_bad_sample: str | None = None
     overlong: str = "truncate"
+    boundary_tokens: str = "merge"
     template_date: str | None = None
     why: str = ""
     has_tools: bool = True
@@ -63,6 +67,7 @@ class LabelSettings:
             "role_aliases",
             "on_bad_sample",
             "overlong",
+            "boundary_tokens",
             "template_date",
         )
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
@@ -130,6 +135,7 @@ def make_labeller(
             role_aliases=chosen.role_aliases,
             on_bad_sample=chosen.bad_sample_rule,
             overlong=chosen.overlong,
+            boundary_tokens=chosen.boundary_tokens,
         )
         return _C.Labeller(native, options, render)
 
@@ -157,8 +163,8 @@ def _turns(asked: str, model: OwnTemplate | None) -> str:
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
 
-    call_stop_token: only where it is another. train_turns: only where replies have rows of their own.
-    template_date: only where the template asks for one.
+    call_stop_token: only where it is another. boundary_tokens: only where they are split. train_turns: only
+    where replies have rows of their own. template_date: only where the template asks for one.
     """
     options = labeller.options
     return {
@@ -167,6 +173,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
         "stop_token": options.stop_token,
         **({CALL_STOP: options.call_stop_token} if options.call_stop_token else {}),
         **({"train_turns": turns} if (turns := options.train_turns) in (EACH, EACH_WITH_THOUGHTS) else {}),
+        **({BOUNDARY: options.boundary_tokens} if options.boundary_tokens != "merge" else {}),
         **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),
     }

@@ -33,17 +33,6 @@ def common_length(one: str, other: str, known: int = 0) -> int:
     return low
 
 
-def is_written(content: str, full: str, begin: int, end: int) -> bool:
-    """True if the span has the content, or ends with it: a prompt may have its beginning.
-
-    White space does not count.
-    """
-    if content.strip() in full[begin:end]:
-        return True
-    text = full[max(begin - len(content), 0) : end]
-    return "".join(content.split()) in "".join(text.split())
-
-
 def difference(one: str, other: str, what: str) -> str:
     at = common_length(one, other)
     line = one.rfind("\n", 0, at) + 1
@@ -79,14 +68,30 @@ def place_contents(pieces: list[Piece], contents: list[str], full: str) -> list[
 
 
 def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
-    """[text, is_data, is_learned] of the pieces, cut where spans begin and end inside control text."""
+    """[text, is_data, is_learned] of the pieces, whose texts follow each other, cut where spans do."""
     edges = sorted({edge for span in spans for edge in span})
+    at = 0
     for piece, text in zip(pieces, texts, strict=True):
-        is_data = piece.content >= 0
-        end = piece.begin + len(piece.text)
-        cuts = [] if is_data else [edge - piece.begin for edge in edges if piece.begin < edge < end]
-        for begin, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        end = at + len(text)
+        cuts = [edge for edge in edges if at < edge < end] if edges else []
+        for begin, stop in zip([at, *cuts], [*cuts, end], strict=True):
             if begin == stop:
                 continue
-            at = piece.begin + begin
-            yield text[begin:stop], is_data, any(first <= at < last for first, last in spans)
+            is_learned = any(first <= begin < last for first, last in spans)
+            yield text[begin - at : stop - at], piece.content >= 0, is_learned
+        at = end
+
+
+def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
+    """Spans of the text with marks as those of the text with `texts` in place of its pieces.
+
+    They begin and end in control text.
+    """
+    moved, at, number = [], 0, 0
+    for edge in sorted({edge for span in spans for edge in span}):
+        while edge >= pieces[number].begin + len(pieces[number].text) and number + 1 < len(pieces):
+            at += len(texts[number])
+            number += 1
+        moved.append((edge, at + edge - pieces[number].begin))
+    places = dict(moved)
+    return [(places[begin], places[end]) for begin, end in spans]

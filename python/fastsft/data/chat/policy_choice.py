@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fastsft import _C
-from fastsft.data.chat.jinja_form import jinja_form
+from fastsft.data.chat.jinja_form import jinja_form_of
 from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import template_source
 from fastsft.data.chat.template_names import MODEL, template_name
@@ -100,6 +100,8 @@ def _spans_flag(settings: LabelSettings) -> str | None:
         return f"--chat_template_name {settings.chat_template_name}"
     if settings.train_turns != "all":
         return f"--train_turns {settings.train_turns}"
+    if settings.boundary_tokens != "merge":
+        return f"--boundary_tokens {settings.boundary_tokens}"
     return "--on_bad_sample repair" if settings.on_bad_sample == "repair" else None
 
 
@@ -154,7 +156,7 @@ def _other_template(tokenizer: object) -> str:
 def jinja_form_for(name: str, tokenizer: object) -> str:
     """`jinja_form` with the BOS of a tokenizer."""
     native = needed_native(tokenizer, f"the chat template {name}")
-    return jinja_form(name, native.adds_bos, native.named.bos >= 0)
+    return jinja_form_of(name, native)
 
 
 def _where(tokenizer: object) -> str:

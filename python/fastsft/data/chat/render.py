@@ -34,8 +34,8 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}
-    except Fatal as error:
-        return {"fatal": str(error)}
+    except Fatal as error:  # of a conversation: it is left out by its name, and others are rendered
+        return {"fatal" if isinstance(request, str) else "failure": str(error)}
     except TimeLimit:
         return {"failure": f"the chat template takes more than {seconds:g} s"}
     except (MemoryError, RecursionError) as error:

@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fastsft.data.chat.asked_chat import Chat
+from fastsft.data.chat.asked_chat import Chat, altered
 from fastsft.data.chat.pieces import Span, common_length, difference
 from fastsft.data.chat.sandbox import Fatal, Refused
 
-Render = Callable[[Chat, bool], str]  # the chat, with a prompt for a reply or without
 _TAG = re.compile(r"<[^<>\s]*>")
 _THOUGHTS = re.compile("think|thought|reason")
 
@@ -43,17 +42,33 @@ class Ends(NamedTuple):
         return self.of(messages, len(messages) - 1) if ends_with_reply else ""
 
 
+class Written(NamedTuple):
+    """A rendered text. blocks: its generation blocks; None of a template without any."""
+
+    text: str
+    blocks: list[Span] | None = None
+
+
+class Reply(NamedTuple):
+    """The learned part of a text. rest: of the prompt for it, with which the reply does not go on."""
+
+    begin: int
+    end: int
+    rest: str = ""
+
+
 class Fault(NamedTuple):
-    """Why a reply has no span. is_rewritten: once more messages follow, the template writes it otherwise."""
+    """Why a reply has no place in a text. needs_row: it may have one in a row of its own."""
 
     reason: str
-    is_rewritten: bool = False
+    needs_row: bool = False
 
 
-Found = dict[int, Span | Fault]  # by the number of the reply's message
+Found = dict[int, Reply | Fault]  # by the number of the reply's message
+Render = Callable[[Chat, bool], Written]  # the chat, with a prompt for a reply or without
 
 
-def split_blocks(text: str, marks: tuple[str, str]) -> tuple[str, list[Span]]:
+def split_blocks(text: str, marks: tuple[str, str]) -> Written:
     """The text without the marks of generation blocks, and what they surround: blocks that follow each other
     with nothing but white space between them are one."""
     begin, end = marks
@@ -68,7 +83,7 @@ def split_blocks(text: str, marks: tuple[str, str]) -> tuple[str, list[Span]]:
         spans.append((begin_at, size + len(inside)))
         size += len(inside) + len(after)
         parts += [inside, after]
-    return "".join(parts), spans
+    return Written("".join(parts), spans)
 
 
 class ReplySpans:
@@ -81,91 +96,133 @@ class ReplySpans:
         self._render = render
         self._ends = ends
 
-    def by_blocks(self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]) -> Found:
-        """As `by_prompts`, where the template has generation blocks: one for each reply.
+    def find(self, chat: Chat, written: Written, wanted: list[int]) -> Found:
+        """For each wanted reply its place in the text of the chat, or why it has none.
 
-        What is in a block after its last stop token is not learned: nothing generates it.
+        It has one where the text begins with all that the model reads before the reply, and with the reply
+        as the template writes it then.
         """
-        replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
-        if len(blocks) != len(replies):
-            fault = f"the chat template writes {len(blocks)} generation blocks for {len(replies)} replies"
-            return dict.fromkeys(wanted, Fault(fault))
-        return {i: self._cut(chat, full, i, blocks[replies.index(i)]) for i in wanted}
+        return {i: self._find(chat, written, i) for i in wanted}
 
-    def _cut(self, chat: Chat, full: str, reply: int, block: Span) -> Span | Fault:
-        begin, end = block
-        stop = self._ends.of(chat.messages, reply)
-        if self._ends.next_turn and full.startswith(stop, end):
-            return begin, end + len(stop)
-        at = full.rfind(stop, begin, end)
-        if at < 0 and chat.has_more:
-            return Fault(f"the chat template writes no {stop!r} in the block of reply {reply}")
-        return begin, at + len(stop) if at >= 0 else end
-
-    def by_prompts(self, chat: Chat, full: str, wanted: list[int]) -> Found:
-        """For each wanted reply its span in `full`, or why that is not known."""
-        return {i: self._span(chat, full, i) for i in wanted}
-
-    def rest_of_prompt(self, chat: Chat, full: str) -> str:
+    def rest_of_prompt(self, chat: Chat, written: Written) -> str:
         """The end of the last reply's prompt, from a tag on, where the reply leaves the prompt; else ""."""
         reply = len(chat.messages) - 1
-        begin, before = self._begin(chat, full, reply), self._render(chat.first(reply), True)
-        if isinstance(begin, Fault) or begin == len(before):
+        before, asked = self._prompts(chat.first(reply))
+        begin = _leave(before, asked, written.text)
+        if begin is None or begin == len(before):
             return ""
         tags = [tag.start() for tag in _TAG.finditer(before)]
         return before[max((at for at in tags if at <= begin), default=begin) :]
 
-    def _span(self, chat: Chat, full: str, reply: int) -> Span | Fault:
-        """From the end of the prompt to the end of the stop token."""
+    def join(self, chat: Chat, written: Written) -> tuple[str, Reply] | None:
+        """The prompt for the last reply, then the reply as the template writes it; None where the
+        text of the chat does not tell which part is the reply.
+
+        For a reply with which the template writes what comes before it otherwise than in its prompt. The
+        reply begins after the last message before it and the text that asks for a reply, and no text of its
+        own comes earlier.
+        """
+        reply = len(chat.messages) - 1
+        context = chat.first(reply)
+        before, asked = self._prompts(context)
+        begin, own = (self._first_of(chat, i, written.text) for i in (reply - 1, reply))
+        lead = before[common_length(before, asked) :]
+        if not lead:  # the last message asks by itself
+            lead = before[self._first_of(context, reply - 1, before, prompt=True) :]
+        for kept in _kept_leads(lead):
+            at = written.text.rfind(kept, begin, own)
+            if at < 0:
+                continue
+            shared = len(before) - len(lead) + len(kept)
+            moved = shared - at - len(kept)
+            text = before[:shared] + written.text[at + len(kept) :]
+            left = _leave(before, before[: len(before) - len(lead)], text)
+            if left is not None:
+                blocks = written.blocks and [(first + moved, last + moved) for first, last in written.blocks]
+                found = self._end(chat, Written(text, blocks), reply, left, before[left:])
+                return None if isinstance(found, Fault) else (text, found)
+        return None
+
+    def _first_of(self, chat: Chat, message: int, text: str, prompt: bool = False) -> int:
+        """The place in the text where the first text of a message is; its end for a message without any."""
+        try:
+            return common_length(text, self._render(altered(chat, message), prompt).text)
+        except Refused:
+            return len(text)
+
+    def _prompts(self, chat: Chat) -> tuple[str, str]:
+        """The text with a prompt for a reply, and without it."""
+        return self._render(chat, True).text, self._render(chat, False).text
+
+    def _find(self, chat: Chat, written: Written, reply: int) -> Reply | Fault:
         part = chat.first(reply + 1)
         is_last = reply == len(chat.messages) - 1
-        upto = full if is_last else self._render(part, False)
-        begin = self._begin(chat, upto, reply)
-        if isinstance(begin, Fault):
-            return begin
+        upto = written if is_last else self._render(part, False)
         stop = self._ends.of(chat.messages, reply)
         if self._ends.next_turn:
-            upto = upto[: len(upto) - len(self._ends.after(part.messages))] + stop
-        at = upto.rfind(stop, begin)
-        if at < 0:
-            return Fault(f"the chat template writes no {stop!r} after reply {reply}")
-        end = at + len(stop)
-        if not full.startswith(upto[:end]):
+            text = upto.text[: len(upto.text) - len(self._ends.after(part.messages))]
+            upto = upto._replace(text=text + stop)
+        before = self._render(chat.first(reply), True).text
+        begin = len(before) if upto.text.startswith(before) else None
+        if begin is None:
+            begin = _leave(before, self._render(chat.first(reply), False).text, upto.text)
+        if begin is None:
+            what = f"reply {reply} does not follow its prompt"
+            return Fault(difference(before, upto.text, what), needs_row=True)
+        found = self._end(chat, upto, reply, begin, before[begin:])
+        if isinstance(found, Reply) and not written.text.startswith(upto.text[: found.end]):
             what = f"reply {reply} is rewritten once more messages follow"
-            return Fault(difference(upto[:end], full, what), is_rewritten=True)
-        return begin, end
+            return Fault(difference(upto.text[: found.end], written.text, what), needs_row=True)
+        return found
 
-    def _begin(self, chat: Chat, upto: str, reply: int) -> int | Fault:
-        """The place where the text leaves the prompt for the reply, which may be before the prompt's end.
+    def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
+        """The reply with which the text ends, up to the end of its stop token; what a generation block has
+        after that is not learned: nothing generates it."""
+        stop = self._ends.of(chat.messages, reply)
+        stops = {stop, self._ends.reply}  # a call may end as a text does
+        if upto.blocks is None:
+            ends = [at + len(each) for each in stops if (at := upto.text.rfind(each, begin)) >= 0]
+            none = Fault(f"the chat template writes no {stop!r} after reply {reply}")
+            return Reply(begin, max(ends), rest) if ends else none
+        count = sum(message["role"] == "assistant" for message in chat.messages[: reply + 1])
+        if len(upto.blocks) != count:
+            return Fault(f"the chat template writes {len(upto.blocks)} generation blocks for {count} replies")
+        first, end = upto.blocks[-1]
+        begin, rest = max(begin, first), rest if first <= begin else ""
+        if self._ends.next_turn and upto.text.startswith(stop, end):
+            return Reply(begin, end + len(stop), rest)
+        ends = [at + len(each) for each in stops if (at := upto.text.rfind(each, begin, end)) >= 0]
+        if not ends and (chat.has_more or begin >= end):
+            return Fault(f"the chat template writes no {stop!r} in the block of reply {reply}")
+        return Reply(begin, max(ends, default=end), rest)
 
-        A prompt may go on with the beginning of a block of thoughts that the reply has not, or has otherwise.
-        """
-        messages = chat.first(reply)
-        before = self._render(messages, True)
-        if upto.startswith(before):
-            return len(before)
-        asked = self._render(messages, False)
-        if upto.startswith(asked) and before.startswith(asked):
-            begin = common_length(before, upto, len(asked))
-            for tag in _TAG.finditer(before, len(asked)):  # a text that begins as a tag does is not it
-                begin = tag.start() if tag.start() < begin < tag.end() else begin
-            rest = before[begin:].strip()
-            if before[len(asked) : begin].strip() and (not rest or _THOUGHTS.search(rest)):
-                return begin
-        return Fault(difference(before, upto, f"reply {reply} does not follow its prompt"))
+
+def _leave(before: str, asked: str, text: str) -> int | None:
+    """The place where the text leaves the prompt `before`, which may be before the prompt's end; None where
+    it does not follow it. asked: the chat without the prompt's own end.
+
+    A prompt may go on with the beginning of a block of thoughts that the reply has not, or has otherwise.
+    """
+    if text.startswith(before):
+        return len(before)
+    if not (text.startswith(asked) and before.startswith(asked)):
+        return None
+    begin = len(asked) + kept_length(before[len(asked) :], text[len(asked) :])
+    rest = before[begin:].strip()
+    if before[len(asked) : begin].strip():
+        return begin if not rest or _THOUGHTS.search(rest) else None
+    tag = _TAG.match(rest)  # nothing but thoughts asks for the reply
+    return begin if tag and _THOUGHTS.search(tag.group()) else None
 
 
-def needed(found: Found, wanted: list[int]) -> list[Span]:
-    """The wanted spans. Refused for a fault of this chat alone, Fatal for one that more messages bring."""
-    spans = []
-    for i in wanted:
-        one = found[i]
-        if isinstance(one, Fault):
-            if one.is_rewritten:
-                raise Fatal(
-                    f"{one.reason}; with such a template --train_turns each learns every reply, in a row of "
-                    "its own, and --train_turns last the last one"
-                )
-            raise Refused(one.reason)
-        spans.append(one)
-    return spans
+def kept_length(prompt: str, text: str) -> int:
+    """Characters of the prompt that the text has, too; a text that begins as a tag does is not the tag."""
+    kept = common_length(prompt, text)
+    inside = (tag.start() for tag in _TAG.finditer(prompt) if tag.start() < kept < tag.end())
+    return next(inside, kept)
+
+
+def _kept_leads(lead: str) -> list[str]:
+    """Ends of a prompt as a reply may have them: whole, or up to a block of thoughts."""
+    starts = [tag.start() for tag in _TAG.finditer(lead) if _THOUGHTS.search(lead[tag.start() :])]
+    return [kept for kept in (lead, *(lead[:start] for start in reversed(starts))) if kept.strip()]

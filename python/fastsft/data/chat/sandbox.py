@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 
+_MOST_JSON = 1 << 22  # characters
+_MOST_OBJECTS = 1 << 10
+
+
 class Refused(Exception):
     """The template cannot render this conversation."""
 
@@ -56,7 +60,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum", None)
         self.globals["raise_exception"] = _raise
         self.globals["strftime_now"] = lambda form: _formatted(date, form)
-        self.filters["tojson"] = _to_json
+        self.filters["tojson"] = JsonTexts().write
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
@@ -73,5 +77,26 @@ def _formatted(date: str, form: str) -> str:
     return datetime.fromisoformat(date).strftime(form)
 
 
-def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+class JsonTexts:
+    """The filter `tojson`, which remembers the texts of objects: a chat is rendered several times, and many
+    chats have the same tools. No template can change an object in the sandbox."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[object, str]] = {}  # with the object, whose id it keeps
+        self._size = 0  # characters of all texts
+
+    def write(
+        self, value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any
+    ) -> str:
+        if type(value) not in (dict, list):
+            return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+        key = (id(value), ensure_ascii, indent, *map(str, options.items()))
+        known = self._known.get(key)
+        if known is not None:
+            return known[1]
+        text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+        if self._size + len(text) > _MOST_JSON or len(self._known) == _MOST_OBJECTS:
+            self._known, self._size = {}, 0
+        self._known[key] = (value, text)
+        self._size += len(text)
+        return text

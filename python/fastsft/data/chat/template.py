@@ -37,7 +37,7 @@ _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 Asked = tuple[str | None, list[tuple[str, str, bool, str]], str]
-Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int]
+Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int, bool]
 
 
 class ModelTemplate:
@@ -114,7 +114,8 @@ class ModelTemplate:
 
         dialogues: system text, messages (role, text, whether it is learned, more fields as JSON), and tools
         as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
-        it failed, the texts of the further fields, and a learned message that is not written as it is, or -1.
+        it failed, the texts of the further fields, a learned message that is not written as it is, or -1, and
+        whether it failed because its replies need rows of their own.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -131,9 +132,9 @@ class ModelTemplate:
             if folding
             else "name a template that does (--template), or leave system messages out"
         )
-        pieces, bos, known, failure, more, rewritten = written
+        pieces, bos, known, failure, more, rewritten, needs_rows = written
         failure += f"; it writes no system message in front of a reply: {way}"
-        return pieces, bos, known, failure, more, rewritten
+        return pieces, bos, known, failure, more, rewritten, needs_rows
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -177,6 +178,12 @@ class ModelTemplate:
         """True if it writes no BOS where the tokenizer puts one in front of a text."""
         return self._trait("lacks_bos")
 
+    @property
+    def first_text(self) -> str:
+        """The text of a short conversation."""
+        (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")])
+        return "".join(text for text, _, _ in written[0])
+
     @cached_property
     def marks_replies(self) -> bool:
         """True if it says where replies begin: what it writes before a reply's text is generated, too."""
@@ -214,9 +221,10 @@ class ModelTemplate:
         if self._killed > 3:
             raise ValueError(f"{answer['failure']}, and so do others; use a named template (--template)")
         if "failure" in answer:
-            return [], False, True, answer["failure"], "", -1
+            return [], False, True, answer["failure"], "", -1, False
         pieces = [tuple(piece) for piece in answer["pieces"]]
-        return pieces, answer["bos"], answer["known"], "", answer["more"], answer["rewritten"]
+        why = answer["needs_rows"]
+        return pieces, answer["bos"], answer["known"], why, answer["more"], answer["rewritten"], bool(why)
 
     def _endings(self) -> Endings:
         worker = _Worker(self._settings, self._seconds)

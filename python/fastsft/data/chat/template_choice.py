@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.front_bos import without_bos
-from fastsft.data.chat.jinja_form import jinja_form
+from fastsft.data.chat.jinja_form import jinja_form_of
 from fastsft.data.chat.namesakes import namesake_line
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import probe_record
@@ -101,7 +101,7 @@ def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
     """True if the text is one that models with the template `name` have, or that fastsft saves for it."""
     if digest_of(without_bos(source, native.adds_bos)) in _C.find_chat_template(name).jinja_digests:
         return True
-    return source == jinja_form(name, native.adds_bos, native.named.bos >= 0)
+    return source == jinja_form_of(name, native)
 
 
 def _agree(name: str, model: ModelTemplate, native: _C.Tokenizer) -> bool:

@@ -9,28 +9,28 @@ import contextlib
 import itertools
 import re
 import secrets
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
-from fastsft.data.chat.asked_chat import (
-    CALL_FORMS,
-    THOUGHTS,
-    CallForm,
-    Chat,
-    Message,
-    asked_chat,
-    call_probe,
-    thoughts_probe,
-    tools_probe,
-)
+from fastsft.data.chat.asked_chat import THOUGHTS, Chat, Message, asked_chat
 from fastsft.data.chat.input_probes import INPUTS, takes_input
-from fastsft.data.chat.pieces import Piece, Span, cut_pieces, is_written, place_contents
-from fastsft.data.chat.reply_spans import Ends, Fault, Found, ReplySpans, needed, split_blocks
+from fastsft.data.chat.pieces import Piece, cut_pieces, moved_spans, place_contents
+from fastsft.data.chat.reply_spans import (
+    Ends,
+    Fault,
+    Found,
+    Reply,
+    ReplySpans,
+    Written,
+    kept_length,
+    split_blocks,
+)
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
+from fastsft.data.chat.template_probes import Probes
+from fastsft.data.chat.written_replies import is_whole, loses_call
 
 _MOST_SKELETONS = 1 << 22  # characters
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -40,8 +40,7 @@ class Skeleton(NamedTuple):
     """The text that a template writes around contents that it does not look at."""
 
     chat: Chat
-    text: str
-    blocks: list[Span]
+    written: Written
     pieces: list[Piece]
     found: Found  # of the replies that were asked for
 
@@ -69,10 +68,11 @@ class Program:
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
         self._tokens = tokens
-        self._probe_tools = tools_probe(nonce).tools if for_tools else None
+        self._probes = Probes(lambda chat: self._written(chat).text, nonce)
+        self._probe_tools = self._probes.tools.tools if for_tools else None
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
-        self._spans = ReplySpans(self.text, self._ends)
+        self._spans = ReplySpans(self._written, self._ends)
         self._skeletons: dict[tuple[str, ...], Skeleton] = {}
         self._skeleton_size = 0  # characters of all of them
         try:
@@ -121,78 +121,120 @@ class Program:
         return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Pieces [text, is_data, is_learned] of one conversation, and how they were found."""
+        """Pieces [text, is_data, is_learned] of one conversation, and how they were found.
+
+        needs_rows: why its replies have no place in one text, each may have one in a row of its own; else "".
+        """
         chat = self._asked(system, messages, tools)
-        text = self.text(chat)
-        full, blocks = self._split_blocks(text)
-        replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+        written = self._written(chat)
         offset = len(chat.messages) - len(messages)
-        learned = [i for i in replies if messages[i - offset][2]]
+        learned = [
+            i + offset
+            for i, (role, _, is_learned, _) in enumerate(messages)
+            if role == "assistant" and is_learned
+        ]
+        placed = None if chat.has_more else self._place(chat, written.text, learned)
+        found = self._spans.find(chat, written, learned) if placed is None else placed[0].found
+        replies, text, needs_rows = self._chosen(chat, written, learned, found)
+        if needs_rows:
+            return {
+                "pieces": [],
+                "bos": False,
+                "known": True,
+                "more": "",
+                "rewritten": -1,
+                "needs_rows": needs_rows,
+            }
+        for i, reply in zip(learned, replies, strict=True):
+            if chat.has_more and loses_call(chat.messages[i], text[reply.begin : reply.end]):
+                raise Refused(f"the chat template does not write the call of reply {i}, next to its text")
         changed: list[int] = []
-        placed = None if chat.has_more else self._place(chat, full, learned)
-        if placed is None:
-            spans = needed(self._find_spans(chat, full, blocks, learned), learned)
-            pieces = list(cut_pieces([Piece(full, -1, 0)], [full], spans))
+        if placed is None or text is not written.text:
+            spans = [(reply.begin, reply.end) for reply in replies]
+            pieces = list(cut_pieces([Piece(text, -1, 0)], [text], spans))
             changed = [
                 i - offset
                 for i, (begin, end) in zip(learned, spans, strict=True)
-                if not is_written(chat.messages[i]["content"] or "", full, begin, end)
+                if not is_whole(chat.messages[i], text, begin, end)
             ]
         else:
-            skeleton, contents = placed
-            spans = needed(skeleton.found, learned)
-            pieces = list(cut_pieces(skeleton.pieces, contents, spans))
+            pieces = list(self._cut(*placed, text, replies))
         return {
             "pieces": pieces,
-            "bos": self._lacks_bos(full),
-            "known": placed is not None,
+            "bos": self._lacks_bos(text),
+            "known": placed is not None and text is written.text,
             "more": chat.more_text(),
             "rewritten": changed[0] if changed else -1,
+            "needs_rows": "",
         }
+
+    def _chosen(
+        self, chat: Chat, written: Written, learned: list[int], found: Found
+    ) -> tuple[list[Reply], str, str]:
+        """The learned replies, the text that they are in, and why they need rows of their own, else "".
+
+        Where the text of the chat has no place for its one reply, the last one, it is written after its
+        prompt. Refused for a reply without any place.
+        """
+        faults = [fault for i in learned if isinstance(fault := found[i], Fault)]
+        if not faults:
+            return [reply for i in learned if isinstance(reply := found[i], Reply)], written.text, ""
+        lost = next((fault for fault in faults if not fault.needs_row), None)
+        if lost is None and learned != [len(chat.messages) - 1]:
+            return [], "", faults[0].reason
+        joined = self._spans.join(chat, written) if lost is None else None
+        if joined is None:
+            raise Refused((lost or faults[0]).reason)
+        return [joined[1]], joined[0], ""
+
+    def _cut(
+        self, skeleton: Skeleton, texts: list[str], full: str, replies: list[Reply]
+    ) -> Iterator[tuple[str, bool, bool]]:
+        """The pieces with their texts; a reply that goes on with more of its prompt than a mark does is
+        learned from where it leaves the prompt."""
+        spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
+        spans = [
+            (
+                begin + (kept_length(reply.rest, full[begin : begin + len(reply.rest)]) if reply.rest else 0),
+                end,
+            )
+            for (begin, end), reply in zip(spans, replies, strict=True)
+        ]
+        yield from cut_pieces(skeleton.pieces, texts, spans)
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """The text before the last message, a reply that is not written yet, as `render`; all of it counts as
         learned. It is the prompt for a reply, or with a template that has none the text up to the reply.
         """
         chat = self._asked(system, messages[:-1], tools)
-        text = self.text(chat, prompt=True)
-        if text == self.text(chat):
+        text = self._written(chat, prompt=True).text
+        if text == self._written(chat).text:
             *earlier, (role, reply, _, more) = messages
             unlearned = [(role, content, False, more) for role, content, _, more in earlier]
             whole = self.render(system, [*unlearned, (role, reply, True, more)], tools)
             before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
             return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
-        full, _ = self._split_blocks(text)
         contents = [message["content"] for message in chat.messages]
         pieces = [] if chat.has_more else self._make_skeleton(_roles(chat), prompt=True).pieces
-        texts = place_contents(pieces, contents, full)
+        texts = place_contents(pieces, contents, text)
         if texts is None:
-            pieces, texts = [Piece(full, -1, 0)], [full]
+            pieces, texts = [Piece(text, -1, 0)], [text]
         return {
-            "pieces": list(cut_pieces(pieces, texts, [(0, pieces[-1].begin + len(pieces[-1].text))])),
-            "bos": self._lacks_bos(full),
+            "pieces": list(cut_pieces(pieces, texts, [(0, len(text))])),
+            "bos": self._lacks_bos(text),
             "known": len(pieces) > 1,
             "more": chat.more_text(),
             "rewritten": -1,
+            "needs_rows": "",
         }
 
     def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
         has_more = any(more for *_, more in messages)
-        forms = (self._call_form, self._thoughts_name or THOUGHTS[0]) if has_more else ()
+        forms = (self._probes.call_form, self._probes.thoughts_name or THOUGHTS[0]) if has_more else ()
         return asked_chat(system, messages, tools, *forms)
 
     def _lacks_bos(self, full: str) -> bool:
         return bool(self._bos) and not full.startswith(self._bos)
-
-    @cached_property
-    def _call_form(self) -> CallForm | None:
-        """The first form of calls that the template writes as JSON; None: it writes none."""
-        for form in CALL_FORMS:
-            with contextlib.suppress(Refused, Fatal):
-                text = self._plain_text(call_probe(self._nonce, form))
-                if self._nonce in text and "{'x': 1}" not in text:  # as Python writes an object
-                    return form
-        return None
 
     def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
         skeleton = self._skeleton(_roles(chat), learned)
@@ -207,88 +249,65 @@ class Program:
         rest_of_prompt: as `ReplySpans.rest_of_prompt`.
         """
         marked = self._marked(("user", "assistant") * 2)
-        text, _ = self._split_blocks(self.text(marked))
+        written = self._written(marked)
+        text = written.text
         marks = {int(mark.group(1)): mark for mark in self._mark_pattern.finditer(text)}
         if not marks or max(marks) != len(marked.messages) - 1:
             raise Fatal("the chat template does not write the last reply")
         middle = text[marks[1].end() : marks[2].start()] if 1 in marks and 2 in marks else ""
-        call, after_call = self._call_endings()
+        call, after_call = self._probes.call_endings()
         return {
             "last": text[marks[3].end() :],
             "middle": middle,
             "call": call,
             "after_call": after_call,
-            "rest_of_prompt": "" if self.has_blocks else self._spans.rest_of_prompt(marked, text),
+            "rest_of_prompt": self._spans.rest_of_prompt(marked, written),
         }
-
-    def _call_endings(self) -> tuple[str, str]:
-        if self._call_form is None:
-            return "", ""
-        probe = call_probe(self._nonce, self._call_form)
-        with contextlib.suppress(Refused, Fatal):
-            called, answered = (self._plain_text(probe.first(count)) for count in (2, 3))
-            if answered.startswith(called):
-                return called[called.rfind(self._nonce) :], answered[len(called) :]
-        return "", ""
 
     def trait(self, name: str) -> bool:
         """takes_system: a system text is in the text of a conversation with its reply. lacks_bos: a text gets
-        the tokenizer's BOS in front. rewrites: a first reply is not in the text of
-        two turns as in that of one. rewrites_thoughts: one that has thoughts is not. marks_replies: the
-        template itself says where a reply begins, by a prompt or by generation blocks. Those of INPUTS: as
-        `takes_input`. Else whether it writes the field `name`: tools, tool_calls or reasoning_content.
+        the tokenizer's BOS in front. rewrites: the text of two turns does not begin with a prompt and its
+        reply. rewrites_thoughts: nor with such that has thoughts. marks_replies: the template itself says
+        where a reply begins, by a prompt or by generation blocks. Those of INPUTS: as `takes_input`. Else
+        whether it writes the field `name`: tools, tool_calls or reasoning_content.
         """
         if name == "rewrites":
-            skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
-            return not self.has_blocks and _is_rewritten(skeleton.found)
+            return _need_rows(self._skeleton(("user", "assistant", "user", "assistant"), [1, 3]).found)
         if name == "rewrites_thoughts":
-            return not self.has_blocks and any(map(self._rewrites, (None, self._thoughts_name or None)))
+            return any(map(self._rewrites, (None, self._probes.thoughts_name or None)))
         if name == "takes_system":
             return self._takes_system()
         if name == "lacks_bos":
-            return self._lacks_bos(self._plain_text(self._marked(("user", "assistant"))))
+            return self._lacks_bos(self._written(self._marked(("user", "assistant"))).text)
         if name == "marks_replies":
             asked = self._marked(("user",))
-            return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
+            return self.has_blocks or self._written(asked).text != self._written(asked, prompt=True).text
         if name in INPUTS:
-            return takes_input(name, self._plain_text, self._call_form, self._nonce)
+            return takes_input(name, self._probes.text, self._probes.call_form, self._nonce)
         if name == "tool_calls":
-            return self._call_form is not None
-        return self._writes(tools_probe(self._nonce)) if name == "tools" else bool(self._thoughts_name)
+            return self._probes.call_form is not None
+        return self._probes.writes_tools if name == "tools" else bool(self._probes.thoughts_name)
 
     def _takes_system(self) -> bool:
         with contextlib.suppress(Refused, Fatal):
             skeleton = self._skeleton(("system", "user", "assistant"), [2])
-            return not isinstance(skeleton.found[2], Fault) and self._content_mark % 0 in skeleton.text
+            return (
+                not isinstance(skeleton.found[2], Fault) and self._content_mark % 0 in skeleton.written.text
+            )
         return False
 
     def _rewrites(self, thoughts: str | None) -> bool:
-        probe = thoughts_probe(self._nonce, thoughts, turns=2)
+        probe = self._probes.two_thoughts(thoughts)
         with contextlib.suppress(Refused, Fatal):
-            return _is_rewritten(self._spans.by_prompts(probe, self.text(probe), [1, 3]))
+            return _need_rows(self._spans.find(probe, self._written(probe), [1, 3]))
         return False
-
-    @cached_property
-    def _thoughts_name(self) -> str:
-        """The first name of thoughts whose field the template writes; "": it writes none."""
-        probes = ((name, thoughts_probe(self._nonce, name)) for name in THOUGHTS)
-        return next((name for name, probe in probes if self._writes(probe)), "")
-
-    def _writes(self, probe: Chat) -> bool:
-        """True if the nonce of a probe is in its text."""
-        with contextlib.suppress(Refused, Fatal):
-            return self._nonce in self._plain_text(probe)
-        return False
-
-    def _plain_text(self, chat: Chat) -> str:
-        """Without the marks of blocks, which have the nonce, too."""
-        return self._split_blocks(self.text(chat))[0]
 
     def _marked(self, roles: tuple[str, ...]) -> Chat:
         return Chat([{"role": role, "content": self._content_mark % i} for i, role in enumerate(roles)])
 
-    def _split_blocks(self, text: str) -> tuple[str, list[Span]]:
-        return split_blocks(text, self._blocks) if self.has_blocks else (text, [])
+    def _written(self, chat: Chat, prompt: bool = False) -> Written:
+        text = self.text(chat, prompt)
+        return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
     def _skeleton(self, roles: tuple[str, ...], wanted: list[int]) -> Skeleton:
         """That of `roles`, with the spans of the replies `wanted`, or why they have none."""
@@ -297,37 +316,31 @@ class Program:
             if self._skeleton_size > _MOST_SKELETONS:
                 self._skeletons, self._skeleton_size = {}, 0
             known = self._skeletons[roles] = self._make_skeleton(roles)
-            self._skeleton_size += len(known.text)
+            self._skeleton_size += len(known.written.text)
         missing = [i for i in wanted if i not in known.found]
         if missing:
-            known.found.update(self._find_spans(known.chat, known.text, known.blocks, missing))
+            known.found.update(self._spans.find(known.chat, known.written, missing))
         return known
 
     def _make_skeleton(self, roles: tuple[str, ...], prompt: bool = False) -> Skeleton:
         chat = self._marked(roles)
-        text, blocks = self._split_blocks(self.text(chat, prompt))
+        written = self._written(chat, prompt)
+        text = written.text
         pieces, at = [], 0
         for mark in self._mark_pattern.finditer(text):
             pieces.append(Piece(text[at : mark.start()], -1, at))
             pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
             at = mark.end()
         pieces.append(Piece(text[at:], -1, at))
-        return Skeleton(chat, text, blocks, pieces, {})
-
-    def _find_spans(self, chat: Chat, full: str, blocks: list[Span], wanted: list[int]) -> Found:
-        if self.has_blocks:
-            return self._spans.by_blocks(chat, full, blocks, wanted)
-        return self._spans.by_prompts(chat, full, wanted)
+        return Skeleton(chat, written, pieces, {})
 
 
 def _roles(chat: Chat) -> tuple[str, ...]:
     return tuple(message["role"] for message in chat.messages)
 
 
-def _is_rewritten(found: Found) -> bool:
-    """True if the first of two replies is, and the last has a span."""
-    first, last = found[1], found[3]
-    return isinstance(first, Fault) and first.is_rewritten and not isinstance(last, Fault)
+def _need_rows(found: Found) -> bool:
+    return any(isinstance(each, Fault) and each.needs_row for each in found.values())
 
 
 def _told(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.data.chat.front_bos import with_bos
+from fastsft.data.chat.front_bos import gap_after_bos, with_bos
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import jinja_form_for
 from fastsft.data.chat.template import ModelTemplate
@@ -101,13 +101,13 @@ def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -
     with collected():  # labels were made with it: what it says of itself has been said
         model = ModelTemplate(source, tokenizer, native, for_tools=for_tools)
     try:
-        return with_bos(source) if model.lacks_bos else source
+        return with_bos(source, gap_after_bos(native, model.first_text)) if model.lacks_bos else source
     finally:
         model.close()
 
 
 def _is_base_with_bos(trained: str, base: str | None) -> bool:
-    return base is not None and trained == with_bos(base)
+    return base is not None and trained in (with_bos(base), with_bos(base, " "))
 
 
 def _is_published(source: str, name: str, tokenizer: object) -> bool:

@@ -59,7 +59,7 @@ class TemplateWithTools:
     def _without_lost_calls(self, dialogue: Asked, written: Rendered) -> Rendered:
         if "tool_calls" in self.default.fields or not any(_CALLS in more for *_, more in dialogue[1]):
             return written
-        return [], False, True, _NO_TOOLS, "", -1
+        return [], False, True, _NO_TOOLS, "", -1, False
 
     @property
     def rewrites(self) -> bool:
