@@ -179,8 +179,10 @@ def test_rewritten_replies_fail_closed() -> None:
     plain = explain(template(THINKING), human_gpt("Hi", "Ho", "He", "Ha"))
     assert learned(plain).count("[") == 2
     thoughts = human_gpt("Hi", "<think>x</think>Ho", "He", "<think>y</think>Ha")
-    with pytest.raises(ValueError, match=r"(?s)rewritten.*<think>x.*becomes.*--train_turns last"):
-        explain(template(THINKING), thoughts)
+    whole = explain(template(THINKING), thoughts)  # one text; data that is labelled gets rows of its own
+    assert whole.outcome == "excluded" and not whole.tokens
+    reason = whole.findings[0].reason
+    assert "rewritten" in reason and reason.index("<think>x") < reason.index("becomes")
     seen = explain(template(THINKING), thoughts, train_turns="last")
     assert learned(seen).endswith("Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n"
                                   "[<think>y</think>Ha<|im_end|>]\n")  # fmt: skip

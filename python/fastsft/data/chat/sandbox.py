@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
@@ -67,6 +68,26 @@ class Sandbox(ImmutableSandboxedEnvironment):
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
 
 
+def _indented(value: object, indent: str, line: str) -> str:
+    """The text of `json.dumps` with an indent, several times as fast: that one is written in Python.
+
+    line: a line break and the indent of the value itself.
+    """
+    inside = line + indent
+    if type(value) is str:
+        return encode_basestring(value)
+    if type(value) is dict and value and all(type(name) is str for name in value):
+        items = [
+            f"{encode_basestring(name)}: {_indented(each, indent, inside)}" for name, each in value.items()
+        ]
+        return f"{{{inside}{f',{inside}'.join(items)}{line}}}"
+    if type(value) is list and value:
+        items = [_indented(each, indent, inside) for each in value]
+        return f"[{inside}{f',{inside}'.join(items)}{line}]"
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return text.replace("\n", line) if "\n" in text else text
+
+
 def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
@@ -94,7 +115,10 @@ class JsonTexts:
         known = self._known.get(key)
         if known is not None:
             return known[1]
-        text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+        if type(indent) is int and indent > 0 and not ensure_ascii and not options:
+            text = _indented(value, " " * indent, "\n")
+        else:
+            text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         if self._size + len(text) > _MOST_JSON or len(self._known) == _MOST_OBJECTS:
             self._known, self._size = {}, 0
         self._known[key] = (value, text)
