@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from transformers import AutoConfig
 
 from fastsft.model.generic.empty_model import empty_model
@@ -57,6 +58,8 @@ SWITCHES = {
     "rel_extent": 6, "attention_window_size": 6, "original_max_position_embeddings": 16,
 }  # fmt: skip
 _LINEAR = ["full_attention"] * 8 + ["linear_attention"]
+_IS_NEWER = int(transformers.__version__.split(".")[0]) >= 5
+_WITH_STATE = ["linear_attention", "full_attention"] if _IS_NEWER else ["mamba", "attention"]
 _MLA = {"head_dim": 8, "num_key_value_heads": 4}
 _EXPERTS = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}
 # Settings that a class needs, or by which it has each kind of its layers.
@@ -81,8 +84,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention"] * 2, "intermediate_size": [48] * 4,
         "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0],
     },
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4},
-    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2},
+    "jamba": {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4, "use_mamba_kernels": False,
+    },
+    "granitemoehybrid": {"layer_types": _WITH_STATE, "num_hidden_layers": 2},
     "hunyuan_v1_dense": {"head_dim": 8},
     "ministral": {"head_dim": 8},
     "nemotron": {"head_dim": 8},

@@ -158,9 +158,8 @@ class _Reader(ast.NodeVisitor):
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
         if is_number and self._is_length(value):
-            for each in (name for target in node.targets for name in ast.walk(target)):
-                if isinstance(each, ast.Name):
-                    self._lengths.add(each.id)
+            made = [name for target in node.targets for name in _parts(target)]
+            self._lengths |= {each.id for each in made if isinstance(each, ast.Name)}
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
@@ -226,6 +225,13 @@ class _Reader(ast.NodeVisitor):
             or (isinstance(each, ast.Name) and each.id in self._lengths)
             for each in ast.walk(node)
         )
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    """Names that are assigned to; the first of three or more numbers of a shape is that of rows."""
+    if not isinstance(target, ast.Tuple):
+        return [target]
+    return target.elts[1:] if len(target.elts) > 2 else target.elts
 
 
 def _name(node: ast.expr) -> str:
