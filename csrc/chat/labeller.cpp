@@ -55,7 +55,7 @@ void check_offsets(const Tokenizer& tokenizer) {
 }
 
 // On one line, in quotes.
-std::string quoted(const std::string& text) {
+std::string quoted_line(const std::string& text) {
   std::string shown = "\"";
   for (const char c : text) shown += c == '\n' ? "\\n" : std::string(1, c);
   return printable(shown + "\"");
@@ -239,7 +239,7 @@ void Labeller::note_merged(LabelledRecord& record) const {
   record.findings.push_back(
       {Remark::kBoundaryTokens, Action::kNoted, -1,
        concat("the end of the prompt and the beginning of the reply make one token, ",
-              quoted(record.labels.merged),
+              quoted_line(record.labels.merged),
               is_split ? ": trained as two, as inference has them"
                        : ", which inference never makes; --boundary_tokens split trains them as "
                          "two")});
