@@ -6,7 +6,7 @@
 namespace fastsft {
 
 // A descriptor of the regular file at `path`, opened for reading. It never waits: a FIFO without a
-// writer is refused at once. std::invalid_argument for what is no regular file, std::runtime_error
+// writer is refused at once. std::invalid_argument for what is no regular file, FileError
 // for what cannot be opened.
 int open_regular_file(const std::string& path, const std::string& what);
 

@@ -17,6 +17,7 @@ from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
+from fastsft.runtime.protected import tell_unremoved
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -199,7 +200,16 @@ def commit_checkpoint(
     directory.commit(target.name, manifest)
     if directory.kept:
         tell(f"what fastsft did not write in {target} is now in {directory.kept}")
-    kept = [content.best, target.name, content.source]
-    for name, aside in _C.rotate_checkpoints(str(target.parent), limit, kept).items():
+    rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
+    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), but those of the names `kept`.
+
+    One that cannot be removed keeps its name, on top of the limit, with a line.
+    """
+    unremoved: list[str] = []
+    for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
         if aside:
-            tell(f"{target.parent / name} is removed; what fastsft did not write there is now in {aside}")
+            tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
+    tell_unremoved(unremoved)

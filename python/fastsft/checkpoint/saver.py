@@ -45,17 +45,21 @@ class CheckpointSaver:
 
     def save(self, directory: str | Path) -> None:
         """Save the state as it is now to `directory`; on return training may go on changing it."""
-        target, started = Path(directory), time.monotonic()
-        earlier = self._save
-        self.wait()
-        waited = time.monotonic() - started
-        if earlier is not None and waited > _WORTH_SAYING:
-            tell(f"{target.name}: waited {waited:.1f} s for {earlier.target.name} to be written")
+        target = Path(directory)
+        self.wait_before(target)
         self._latest = target
         try:
             self._begin(target)
         except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
             self._failed(target, error)
+
+    def wait_before(self, directory: str | Path) -> None:
+        """Wait for the save in flight, if any, before that to `directory` begins."""
+        earlier, started = self._save, time.monotonic()
+        self.wait()
+        waited = time.monotonic() - started
+        if earlier is not None and waited > _WORTH_SAYING:
+            tell(f"{Path(directory).name}: waited {waited:.1f} s for {earlier.target.name} to be written")
 
     def check_room(self) -> None:
         """Before the first step: the next checkpoint, and what the end writes, have room in `output_dir`.
@@ -145,7 +149,11 @@ class CheckpointSaver:
             writes_small_files(trainer.args), lambda: _open_directory(trainer, target)
         )
         try:
-            path = agreement.settle_first(directory.path if directory is not None else None)
+            path = agreement.settle(directory.path if directory is not None else None)[0]
+            if path is None:  # what has the name is protected
+                self._latest = None
+                trainer.save_failed(target)
+                return
             path = directory.path if directory is not None else path
             way = self._choose(path, agreement)
             content = agreement.attempt(lambda: CheckpointContent.of(trainer))
@@ -326,7 +334,11 @@ def _will_save(trainer: SavedRun) -> bool:
     return strategy != "no" and state.global_step < trainer.plan.max_steps
 
 
-def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory:
+def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | None:
+    """None, with a line, where what has the name may not be replaced: training goes on without this one."""
+    if why := _C.protection_of(str(target)):
+        tell(f"{target} is not saved: {why}; training goes on")
+        return None
     needed = _check_room(trainer, target.parent)
     try:
         return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.family import check_decoder, check_family, check_floats, is_known_to_library, is_native
+from fastsft.model.family import (
+    check_decoder,
+    check_dropouts,
+    check_family,
+    check_floats,
+    is_known_to_library,
+    is_native,
+)
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
 from fastsft.model.native_support import why_not_native
@@ -72,6 +79,7 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
     """Words for the start page; None where the native engine trains the model, or says why it does not."""
     check_floats(config, directory)
+    check_dropouts(config, directory)
     if not runs_code:
         check_decoder(config, str(directory / "config.json"))
     if engine == "native":

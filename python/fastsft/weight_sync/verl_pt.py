@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fastsft import _C
 from fastsft.runtime.named_entries import check_named
+from fastsft.runtime.new_files import NewFile
 from fastsft.weight_sync.files import Written, temporary_name, written_file
 from fastsft.weight_sync.interfaces import Message
 
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
-    from typing_extensions import Buffer
 
 
 class Inert:
@@ -155,9 +152,7 @@ class VerlPt:
             tensor_name: _dtensor(snapshot.parts[number], shape, mesh)
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
-        temporary = directory / temporary_name(name, tag)
-        _save(state, temporary)
-        _C.sync_file(str(temporary))
+        _save(state, directory / temporary_name(name, tag))
         return [written_file(directory, name, tag)], []
 
     def recognises(self, names: list[str]) -> bool:
@@ -187,39 +182,16 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     return [found[key] for key in sorted(found)]
 
 
-class _Writer:
-    """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, data: Buffer) -> int:
-        left = memoryview(data).cast("B")
-        total = len(left)
-        try:
-            while len(left):
-                left = left[self._file.write(left) :]
-        except OSError as error:
-            self.error = self.error or error
-            raise
-        return total
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
 def _save(state: Message, path: Path) -> None:
-    """torch.save. OSError names the path where it cannot be written."""
-    with open(path, "wb", buffering=0) as file:
-        writer = _Writer(file)
+    """torch.save, durable on return. OSError names the path where it cannot be written."""
+    with NewFile(path) as file:
         try:
-            torch.save(state, writer)  # type: ignore[arg-type]
-        except (OSError, RuntimeError) as error:
-            reason = writer.error
-            if reason is None:
+            torch.save(state, file)  # type: ignore[arg-type]
+            file.sync()
+        except RuntimeError as error:  # torch says "unexpected pos" where a disk is full
+            if file.error is None:
                 raise
-            raise OSError(reason.errno, f"cannot write: {reason.strerror}", str(path)) from error
+            raise file.error from error
 
 
 def _mesh(rank: int, world_size: int) -> DeviceMesh:
