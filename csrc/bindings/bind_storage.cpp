@@ -1,4 +1,5 @@
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "bindings/bind.h"
 #include "core/error.h"
@@ -25,6 +26,7 @@ namespace fastsft::bindings {
 namespace {
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Lines = py::typing::List<py::str>;
 
 std::span<const std::byte> bytes_in(const py::bytes& data) {
   return std::as_bytes(std::span(std::string_view(data)));
@@ -146,7 +148,7 @@ void bind_files(py::module_& module) {
 
 // Calls `work` with lines that it adds to `unremoved`; with nullptr when Python gave no list.
 template <typename Work>
-auto telling(std::optional<py::list>& unremoved, const Work& work) {
+auto telling(std::optional<Lines>& unremoved, const Work& work) {
   Unremoved lines;
   const auto result = [&] {
     const py::gil_scoped_release unlocked;
@@ -193,7 +195,7 @@ void bind_checkpoint_directories(py::module_& module) {
       .def("release", &RunLock::release);
   module.def(
       "restore_replaced",
-      [](const std::string& parent, std::optional<py::list> unremoved) {
+      [](const std::string& parent, std::optional<Lines> unremoved) {
         telling(unremoved, [&](Unremoved* told) {
           restore_replaced(posix_file_system(), parent, told);
           return 0;
@@ -202,7 +204,7 @@ void bind_checkpoint_directories(py::module_& module) {
       "parent"_a, "unremoved"_a = py::none());
   module.def(
       "remove_leftovers",
-      [](const std::string& parent, std::optional<py::list> unremoved) {
+      [](const std::string& parent, std::optional<Lines> unremoved) {
         return telling(unremoved, [&](Unremoved* told) {
           return remove_leftovers(posix_file_system(), parent, told);
         });
@@ -227,7 +229,7 @@ void bind_rotation(py::module_& module) {
   module.def(
       "rotate_checkpoints",
       [](const std::string& directory, int limit, const std::vector<std::string>& kept,
-         std::optional<py::list> unremoved) {
+         std::optional<Lines> unremoved) {
         return telling(unremoved, [&](Unremoved* told) {
           return rotate_checkpoints(posix_file_system(), directory, limit, kept, told);
         });

@@ -20,6 +20,7 @@ from fastsft.runtime.place import launch
 from fastsft.runtime.protected import tell_unremoved
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of the errors that say so
 
 
 class Part(Protocol):
@@ -152,11 +153,13 @@ class CheckpointSave:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """A full disk with path, bytes needed and bytes free; other errors as they are."""
+    """Errors of no room with path and bytes needed, of a full disk also those free; others as they are."""
     full = isinstance(error, OSError) and error.errno in _FULL
-    if not full and not (isinstance(error, RuntimeError) and "bytes are free" in str(error)):
+    if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
         return error
-    free = "" if "bytes are free" in str(error) else f", {_C.available_bytes(path)} bytes are free there"
+    is_disk = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_told = any(word in str(error) for word in _WORDS)
+    free = f", {_C.available_bytes(path)} bytes are free there" if is_disk and not is_told else ""
     return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
 
 
