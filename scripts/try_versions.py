@@ -23,9 +23,13 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FAMILIES = (
+    "tests/model/test_packed_families.py tests/model/test_packing_trial.py "
+    "tests/model/test_generic_packing.py tests/model/test_loss_trial.py"
+)
 CORE = (
-    "tests/e2e/test_golden_runs.py tests/chat/test_label_goldens.py tests/model/test_loaded_model.py "
-    "tests/model/test_stored_tensors.py tests/model/test_generic_engine.py "
+    f"{FAMILIES} tests/e2e/test_golden_runs.py tests/chat/test_label_goldens.py "
+    "tests/model/test_loaded_model.py tests/model/test_stored_tensors.py tests/model/test_generic_engine.py "
     "tests/e2e/test_recorded_families.py "
     "tests/saving tests/cli/test_demo.py tests/cli/test_demo_run.py "
     "tests/originals/test_originals.py::test_the_library_as_it_is"

@@ -98,6 +98,7 @@ void bind_chat(py::module_& module) {
       .def_property_readonly("num_without_labels", &DataReport::num_without_labels)
       .def_property_readonly("num_kept", &DataReport::num_kept)
       .def_property_readonly("num_excluded", &DataReport::num_excluded)
+      .def_property_readonly("num_whole", &DataReport::num_whole)
       .def_property_readonly("num_salvaged", &DataReport::num_salvaged)
       .def_property_readonly("num_truncated", &DataReport::num_truncated)
       .def_property_readonly("entries", &entries)

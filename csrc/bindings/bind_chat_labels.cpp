@@ -6,6 +6,7 @@
 #include "chat/explain.h"
 #include "chat/record_parser.h"
 #include "chat/template.h"
+#include "chat/train_mark.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -118,6 +119,32 @@ void bind_explanation(py::module_& module) {
       .def_readonly("num_cut", &Explanation::num_cut);
 }
 
+void bind_marks(py::module_& module) {
+  module.def(
+      "is_train_mark",
+      [](const std::string& name) { return find_mark_name(name) != MarkName::kNone; },
+      py::arg("name"),
+      "Whether a field of this name may say that its message or record is not learned.");
+  module.def(
+      "judge_train_mark",
+      [](const std::string& name, const std::string& json) -> std::string {
+        MarkReader reader;
+        JsonScanner scanner(json, 0, 0, "the field");
+        reader.read(name, scanner);
+        const SharedMark mark = reader.take();
+        if (mark == nullptr || (mark->is_learned && mark->problem.empty())) return {};
+        const std::string reason =
+            mark->problem.empty() ? "here only its messages are read, and they would be learned; "
+                                    "leave such records out"
+                                  : mark->problem;
+        return concat("\"", mark->field, "\" is ", mark->value, ": ", reason);
+      },
+      py::arg("name"), py::arg("json"),
+      "Why a record with this field must not be learned; \"\" where it may.");
+  module.def("train_mark_stems", &mark_stems,
+             "Parts of names of which each that is_train_mark accepts has one, in lower case.");
+}
+
 void bind_templates(py::module_& module) {
   py::enum_<BosRule>(module, "BosRule")
       .value("TOKENIZER", BosRule::kTokenizer)
@@ -151,6 +178,7 @@ void bind_templates(py::module_& module) {
 }  // namespace
 
 void bind_chat_labels(py::module_& module) {
+  bind_marks(module);
   bind_templates(module);
   bind_options(module);
   bind_explanation(module);

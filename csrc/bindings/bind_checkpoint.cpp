@@ -34,7 +34,7 @@ std::vector<FileDigest> save_engine_model(Engine& engine, const std::string& dir
                                           std::optional<bool> writes) {
   engine.await_states();
   return save_model(engine.strategy(), engine.communicator(), directory,
-                    {weight_dtype(dtype), max_shard_size},
+                    {weight_dtype(dtype), max_shard_size, engine.saved_form()},
                     {writes.has_value(), writes.value_or(false)});
 }
 

@@ -4,8 +4,10 @@
 #include "bindings/bind.h"
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/model_ranges.h"
+#include "checkpoint/saved_form.h"
 #include "checkpoint/state_part.h"
 #include "checkpoint/write_part.h"
+#include "core/error.h"
 #include "train/engine.h"
 
 namespace py = pybind11;
@@ -24,7 +26,14 @@ StatePart live_part(Engine& engine) {
 
 ModelFilePlan model_plan(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
   return plan_model_files(state_dict_order(engine.strategy().states()),
-                          {weight_dtype(dtype), max_shard_size});
+                          {weight_dtype(dtype), max_shard_size, engine.saved_form()});
+}
+
+TensorSpec spec_of(const std::string& name, const std::string& dtype,
+                   const std::vector<uint64_t>& shape) {
+  const auto found = find_dtype(dtype);
+  require(found.has_value(), name, ": expected a type of safetensors, got \"", dtype, "\"");
+  return {name, *found, shape};
 }
 
 // A copy of what one rank writes, and the engine that it is of.
@@ -89,6 +98,28 @@ void bind_checkpoint_parts(py::module_& module) {
       },
       "engine"_a, "directory"_a, py::kw_only(), "dtype"_a, "max_shard_size"_a, Unlocked(),
       "Reads this rank's bytes back. RuntimeError names the file and what differs.");
+  module.def(
+      "carry_from_file",
+      [](Engine& engine, const std::string& name, const std::string& dtype,
+         const std::vector<uint64_t>& shape, const std::string& path,
+         uint64_t begin) { engine.saved_form().carry(spec_of(name, dtype, shape), path, begin); },
+      "engine"_a, "name"_a, "dtype"_a, "shape"_a, "path"_a, "begin"_a,
+      "Saved models have this tensor as well: bytes of `path` from `begin` on, as they are.");
+  module.def(
+      "carry_values",
+      [](Engine& engine, const std::string& name, const std::string& dtype,
+         const std::vector<uint64_t>& shape, const py::bytes& data) {
+        engine.saved_form().carry(spec_of(name, dtype, shape), std::string(data));
+      },
+      "engine"_a, "name"_a, "dtype"_a, "shape"_a, "data"_a,
+      "Saved models have this tensor as well.");
+  module.def(
+      "save_in_own_type",
+      [](Engine& engine, const std::string& name, const std::string& dtype) {
+        engine.saved_form().dtypes[name] = weight_dtype(dtype);
+      },
+      "engine"_a, "name"_a, "dtype"_a,
+      "The tensor of this name is saved as float32, bfloat16 or float16, whatever the others are.");
   module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a,
              "Of all files of the model together.");
 }

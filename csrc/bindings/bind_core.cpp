@@ -5,8 +5,19 @@
 #include "core/phase_deadline.h"
 #include "core/start_threads.h"
 #include "core/whereabouts.h"
+#include "train/device_failure.h"
 
 namespace fastsft::bindings {
+
+namespace {
+
+// torch's own translator knows torch's own modules only.
+void set_error_of_torch(const char* name, const c10::Error& error) {
+  const auto kind = pybind11::module_::import("torch").attr(name);
+  pybind11::set_error(kind, error.what_without_backtrace());
+}
+
+}  // namespace
 
 void bind_core(pybind11::module_& module) {
   prepare_exceptions();
@@ -17,6 +28,10 @@ void bind_core(pybind11::module_& module) {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const c10::ValueError& error) {
       pybind11::set_error(PyExc_ValueError, error.what_without_backtrace());
+    } catch (const c10::OutOfMemoryError& error) {
+      set_error_of_torch("OutOfMemoryError", error);
+    } catch (const c10::AcceleratorError& error) {
+      set_error_of_torch("AcceleratorError", error);
     } catch (const c10::Error& error) {
       pybind11::set_error(PyExc_RuntimeError, error.what_without_backtrace());
     }
@@ -40,8 +55,12 @@ void bind_core(pybind11::module_& module) {
              pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("end_at_parents_sigterm", &end_at_parents_sigterm);
   module.def("note_progress", [] { PhaseDeadline::instance().progress(); });
+  explain_device_failures();
+  module.def("device_failure", &device_failure, pybind11::arg("error"));
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
+  // As CMake names them: "80,90" has machine code and PTX of both.
+  module.attr("cuda_architectures") = FASTSFT_WITH_CUDA ? FASTSFT_ARCHITECTURES : "";
 }
 
 }  // namespace fastsft::bindings

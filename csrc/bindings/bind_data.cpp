@@ -5,6 +5,7 @@
 #include "bindings/bind.h"
 #include "data/padded_rows.h"
 #include "data/sampler.h"
+#include "data/shared_rows.h"
 #include "data/token_dataset.h"
 
 namespace fastsft::bindings {
@@ -142,6 +143,9 @@ void bind_dataset(py::module_& module) {
       .def_property_readonly("max_id", &TokenDataset::max_id)
       .def_property_readonly("is_mapped", &TokenDataset::is_mapped)
       .def_property_readonly("num_tokens", &TokenDataset::num_tokens);
+  module.def("count_shared_rows", &count_shared_rows, py::arg("rows"), py::arg("others"),
+             py::call_guard<py::gil_scoped_release>(),
+             "How many rows from which something is learned are rows of `others`, too.");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat/conversation.h"
+#include "chat/mark_names.h"
 
 namespace fastsft::bindings {
 
@@ -52,13 +53,29 @@ class PythonListReader {
 
   // A dict with "from" and "value" and none of the fields that mean something else.
   bool read_message(PyObject* source, Message& message) {
-    if (!PyDict_CheckExact(source)) return false;
+    if (!PyDict_CheckExact(source) || (PyDict_GET_SIZE(source) > 2 && !is_plain(source))) {
+      return false;
+    }
     for (const py::str& name : others_) {
       if (PyDict_GetItemWithError(source, name.ptr()) != nullptr) return false;
     }
     return read_value(PyDict_GetItemWithError(source, from_.ptr()), message.from) &&
            read_value(PyDict_GetItemWithError(source, value_.ptr()), message.value) &&
            PyErr_Occurred() == nullptr;
+  }
+
+  // Whether no field may say that the message is not learned.
+  bool is_plain(PyObject* source) {
+    PyObject *name = nullptr, *value = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(source, &at, &name, &value) != 0;) {
+      if (!PyUnicode_CheckExact(name)) return false;
+      if (PyDict_CheckExact(value)) return false;  // it may stand inside
+      if (PySet_Contains(plain_.ptr(), name) == 1) continue;
+      Value text;
+      if (!read_text(name, text) || find_mark_name(text.text) != MarkName::kNone) return false;
+      if (PySet_GET_SIZE(plain_.ptr()) < 1000) PySet_Add(plain_.ptr(), name);
+    }
+    return true;
   }
 
   static bool read_value(PyObject* source, Value& value) {
@@ -98,8 +115,9 @@ class PythonListReader {
 
   const py::str from_{"from"};
   const py::str value_{"value"};
-  const py::str others_[5] = {py::str("role"), py::str("content"), py::str("train"),
-                              py::str("tool_calls"), py::str("function_call")};
+  const py::str others_[4] = {py::str("role"), py::str("content"), py::str("tool_calls"),
+                              py::str("function_call")};
+  py::set plain_;  // names that are no marks
 };
 
 }  // namespace fastsft::bindings

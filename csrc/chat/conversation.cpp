@@ -54,6 +54,7 @@ Conversation without_messages(const Conversation& record) {
   part.is_fastchats = record.is_fastchats;
   part.system = record.system;
   part.train = record.train;
+  part.mark = record.mark;
   part.number = record.number;
   part.line = record.line;
   part.byte = record.byte;

@@ -26,12 +26,21 @@ struct Value {
   bool is_text() const { return kind == ValueKind::kString; }
 };
 
-// What only a model's own chat template reads of a message: JSON as it is written, or empty.
+// What few messages have next to a role and a text: JSON as it is written, or empty.
 struct MessageExtras {
   std::string calls;  // "tool_calls", or "function_call" as a list of one
   std::string reasoning;
   std::string call_id;
   std::string name;
+  std::string content;  // in place of a text
+};
+
+// What a field such as "train" says about a message or record.
+struct TrainMark {
+  std::string field;  // as the data has it
+  std::string value;  // its first characters
+  bool is_learned = false;
+  std::string problem;  // why it cannot be followed; empty when it can
 };
 
 struct Message {
@@ -42,10 +51,11 @@ struct Message {
   bool named_role = false;              // `from` is the field "role"
   bool named_content = false;           // `value` is the field "content"
   bool calls_tool = false;              // has "tool_calls" or "function_call", or is_call
-  bool is_call = false;                 // of role kCallRole: the call is its text
+  bool is_call = false;                 // of a role for calls (call_text.h): its text is one
   std::shared_ptr<const MessageExtras> extras;  // most messages have none
-  ValueKind train = ValueKind::kMissing;
-  int64_t byte = 0;             // where it begins in its file
+  ValueKind train = ValueKind::kMissing;        // kTrue or kFalse for what `mark` says
+  std::shared_ptr<const TrainMark> mark;        // most messages have none
+  int64_t byte = 0;                             // where it begins in its file
   const char* field = nullptr;  // the record's field that it is from, of formats without a list
   bool is_context = false;      // of a prompt: a reply there is not learned
 };
@@ -90,7 +100,8 @@ struct Conversation {
   bool messages_empty = false;
   std::vector<Message> messages;
   Value system;                           // the record's own "system"
-  ValueKind train = ValueKind::kMissing;  // the record's own "train"
+  ValueKind train = ValueKind::kMissing;  // as a message's, for those that say nothing
+  std::shared_ptr<const TrainMark> mark;
   ReadFault read_fault = ReadFault::kNone;
   std::string read_reason;   // "not JSON at byte 17: expected a value", "no \"output\""
   bool is_left_out = false;  // it is in no piece (RecordNotes)

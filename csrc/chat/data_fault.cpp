@@ -67,6 +67,7 @@ FaultKind fault_kind(Remark remark) {
     case Remark::kNotJson:
     case Remark::kInvalidUtf8:
     case Remark::kOtherFormat:
+    case Remark::kBadMark:
       return FaultKind::kValueError;
     case Remark::kEmptyConversation:
       return FaultKind::kIndexError;

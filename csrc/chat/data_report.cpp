@@ -46,6 +46,7 @@ void DataReport::add(const LabelledRecord& record, const std::string& file) {
   const Example& example = record.labels.example;
   if (record.labels.dropped) warnings_.push_back({num_records_, record.labels.mismatch});
   ++num_records_;
+  num_whole_ += !record.is_later_reply;
   num_tokens_ += static_cast<int64_t>(example.ids.size());
   for (const TokenSpan& span : example.learned) num_learned_ += span.end - span.begin;
   num_without_labels_ += example.learned.empty();
@@ -82,6 +83,7 @@ void DataReport::append(const DataReport& next) {
   }
   formats_.insert(formats_.end(), next.formats_.begin(), next.formats_.end());
   num_records_ += next.num_records_;
+  num_whole_ += next.num_whole_;
   num_tokens_ += next.num_tokens_;
   num_learned_ += next.num_learned_;
   num_excluded_ += next.num_excluded_;
@@ -104,10 +106,15 @@ void DataReport::append(const DataReport& next) {
 }
 
 std::string DataReport::summary() const {
+  const std::string of =
+      concat(" rows of ", num_whole_, num_whole_ == 1 ? " record, " : " records, ");
   std::string text = concat(
-      num_records_, num_records_ == 1 ? " conversation, " : " conversations, ", num_tokens_,
-      " tokens, ", num_learned_, " learned (", percent(num_learned_, num_tokens_), "); ",
-      num_without_labels_, " without a label, ", num_dropped(), " of them dropped and ",
+      num_records_,
+      num_whole_ < num_records_ ? of
+      : num_records_ == 1       ? " conversation, "
+                                : " conversations, ",
+      num_tokens_, " tokens, ", num_learned_, " learned (", percent(num_learned_, num_tokens_),
+      "); ", num_without_labels_, " without a label, ", num_dropped(), " of them dropped and ",
       num_excluded_, " excluded; ", num_salvaged_, " salvaged, ", num_truncated_, " truncated");
   for (size_t i = 0; i < kNumRemarks; ++i) {
     const Entry& entry = entries_[i];

@@ -15,7 +15,8 @@ namespace fastsft {
 
 // The summary of a data set: nothing is lost without being counted here.
 //   records = kept + unlabelled + dropped + excluded
-// salvaged and truncated records are counted among them.
+// salvaged and truncated records are counted among them. A record whose replies have rows of their
+// own counts as often as it has such rows; num_whole() counts it once.
 class DataReport {
  public:
   struct Entry {
@@ -45,6 +46,7 @@ class DataReport {
   void append(const DataReport& next);
 
   int64_t num_records() const { return num_records_; }
+  int64_t num_whole() const { return num_whole_; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t num_learned() const { return num_learned_; }
   int64_t num_kept() const { return num_records_ - num_without_labels_; }
@@ -71,6 +73,7 @@ class DataReport {
   void add_remarks(const LabelledRecord& record, const std::string& file);
 
   int64_t num_records_ = 0;
+  int64_t num_whole_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_learned_ = 0;
   int64_t num_excluded_ = 0;

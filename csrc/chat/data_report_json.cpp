@@ -30,17 +30,12 @@ DataReport::Entry entry_from_json(const Json& json) {
 }  // namespace
 
 std::string DataReport::to_json() const {
-  Json json = {{"records", num_records_},
-               {"kept", num_kept()},
-               {"dropped", num_dropped()},
-               {"excluded", num_excluded_},
-               {"without_labels", num_without_labels_},
-               {"salvaged", num_salvaged_},
-               {"truncated", num_truncated_},
-               {"tokens", num_tokens_},
-               {"learned_tokens", num_learned_},
-               {"formats", Json::array()},
-               {"reasons", Json::object()},
+  Json json = {{"records", num_records_},    {"whole_records", num_whole_},
+               {"kept", num_kept()},         {"dropped", num_dropped()},
+               {"excluded", num_excluded_},  {"without_labels", num_without_labels_},
+               {"salvaged", num_salvaged_},  {"truncated", num_truncated_},
+               {"tokens", num_tokens_},      {"learned_tokens", num_learned_},
+               {"formats", Json::array()},   {"reasons", Json::object()},
                {"mismatches", Json::array()}};
   for (const FormatUse& use : formats_) {
     json["formats"].push_back({{"format", use.name},
@@ -65,6 +60,7 @@ DataReport DataReport::from_json(const std::string& text) {
   try {
     const Json json = parse_json(text, "data report");
     report.num_records_ = json.at("records").get<int64_t>();
+    report.num_whole_ = json.at("whole_records").get<int64_t>();
     report.num_excluded_ = json.at("excluded").get<int64_t>();
     report.num_without_labels_ = json.at("without_labels").get<int64_t>();
     report.num_salvaged_ = json.at("salvaged").get<int64_t>();

@@ -20,6 +20,7 @@ struct DialogueMessage {
   bool is_learned = false;  // replies only
   std::string_view more;    // a JSON object of what else the model's own template reads, or empty
   bool calls_tool = false;
+  bool has_call = false;  // of the record, also where the template writes none
   // The record's messages that its text is from; several where neighbours were joined.
   size_t first = 0, last = 0;
 };

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "chat/call_text.h"
 #include "chat/data_fault.h"
+#include "chat/dialogue_work.h"
+#include "chat/mark_check.h"
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/special_tokens.h"
@@ -10,57 +13,30 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kBlankLine = "\n\n";
-
-std::string unknown_role(const Value& from) {
+std::string unknown_role(const Message& message) {
+  const Value& from = message.from;
+  if (is_call_role(from.text) && message.value.is_text()) {
+    return concat("the text of role ", from.text, " is no call; expected JSON, {\"name\": ..., ",
+                  "\"arguments\": {...}} or a list of such, and thoughts in <think> before it");
+  }
   if (from.kind == ValueKind::kMissing) return "message has no \"from\" and no \"role\"";
   if (!from.is_text()) return concat("role is ", describe(from.kind), "; expected text");
   return concat("role \"", printable(from.text), "\" is unknown; --role_map can name it");
 }
 
-void cut_after_last_learned(std::vector<DialogueMessage>& messages) {
-  const auto last = std::find_if(messages.rbegin(), messages.rend(),
-                                 [](const DialogueMessage& message) { return message.is_learned; });
-  if (last != messages.rend()) messages.erase(last.base(), messages.end());
+bool leaves_thoughts_open(std::string_view text) {
+  const size_t begin = text.rfind("<think>");
+  return begin != text.npos && text.find("</think>", begin) == text.npos;
+}
+
+// A value in place of a text, but for parts of other kinds, such as images.
+bool is_json_result(const Message& message) {
+  const Value& value = message.value;
+  const bool has_parts = value.kind == ValueKind::kArray && !value.text.empty();
+  return message.extras != nullptr && !message.extras->content.empty() && !has_parts;
 }
 
 }  // namespace
-
-struct DialogueBuilder::Work {
-  const Conversation& conversation;
-  Dialogue& dialogue;
-  std::vector<Finding>& findings;
-  std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
-  bool skipped_first = false;
-  bool has_two_systems = false;
-
-  bool note(Remark remark, Action action, size_t index, std::string reason) {
-    findings.push_back({remark, action, static_cast<int64_t>(index), std::move(reason)});
-    return false;
-  }
-  bool stop(Remark remark, size_t index, std::string reason) {
-    return note(remark, Action::kSalvaged, index, std::move(reason));
-  }
-  bool exclude(Remark remark, std::string reason) {
-    findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
-    return false;
-  }
-  bool is_trained(size_t index) const {
-    const ValueKind own = conversation.messages[index].train;
-    const bool says_nothing = own == ValueKind::kMissing || own == ValueKind::kNull;
-    return (says_nothing ? conversation.train : own) != ValueKind::kFalse;
-  }
-  std::string_view own_text(std::string text) {
-    return dialogue.owned.emplace_back(std::move(text));
-  }
-  void join(std::string_view text, size_t index) {
-    DialogueMessage& last = dialogue.messages.back();
-    last.last = index;
-    if (joined == nullptr) joined = &dialogue.owned.emplace_back(last.text);
-    joined->append(kBlankLine).append(text);
-    last.text = *joined;
-  }
-};
 
 DialogueBuilder::DialogueBuilder(const LabelOptions& options, Place place)
     : roles_(true, options.role_map),
@@ -83,10 +59,12 @@ DialogueMessage DialogueBuilder::make_message(Work& work, size_t index, Role rol
   const Message& source = work.conversation.messages[index];
   const bool is_reply = role == Role::kAssistant, calls = is_reply && calls_tool(source);
   DialogueMessage message{.role = role, .text = text, .first = index, .last = index};
+  message.has_call = calls;
   message.calls_tool = calls && fields_.calls;
   message.is_learned = is_reply && calls == message.calls_tool && work.is_trained(index);
-  if (source.extras == nullptr) return message;
-  if (std::string more = fields_.json_of(*source.extras, role); !more.empty()) {
+  const bool needs_id = role == Role::kTool && fields_.call_ids != CallIdForm::kNone;
+  if (source.extras == nullptr && !needs_id) return message;
+  if (std::string more = more_of(work, work.extras_of(index), index, role); !more.empty()) {
     message.more = work.own_text(std::move(more));
   }
   return message;
@@ -118,9 +96,9 @@ bool DialogueBuilder::accept_record(Work& work) const {
 
 // Whether a message of `role` may come next: user and assistant in turn, tools between replies.
 bool DialogueBuilder::follows(const Work& work, Role role) const {
-  const auto& messages = work.dialogue.messages;
-  if (messages.empty()) return role == Role::kUser;
-  switch (messages.back().role) {
+  const DialogueMessage* last = work.last_speaker();
+  if (last == nullptr) return role == Role::kUser;
+  switch (last->role) {
     case Role::kUser:
       return role == Role::kAssistant;
     case Role::kAssistant:
@@ -131,26 +109,57 @@ bool DialogueBuilder::follows(const Work& work, Role role) const {
 }
 
 bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text) const {
-  if (index != 0) {
-    return work.stop(Remark::kBrokenAlternation, index,
-                     "a system message that is not the first message");
+  Dialogue& dialogue = work.dialogue;
+  if (is_empty(text) && (index == 0 || place_.for_tools)) return true;
+  if (index == 0) {
+    work.has_two_systems = dialogue.system && *dialogue.system != text;
+    dialogue.system = text;
+    return true;
   }
-  if (is_empty(text)) return true;
-  work.has_two_systems = work.dialogue.system && *work.dialogue.system != text;
-  work.dialogue.system = text;
+  if (repairs_ && join_system(work, index, text)) return true;
+  if (!place_.for_tools) {
+    return work.stop(
+        Remark::kBrokenAlternation, index,
+        "a system message that is not the first message, and this chat template has one "
+        "in front of the others; a model's own may have more (--template model)");
+  }
+  if (!dialogue.system && dialogue.messages.empty()) {
+    dialogue.system = text;
+    return true;
+  }
+  if (!(work.last_speaker() == nullptr ? fields_.second_system : fields_.later_system)) {
+    work.note(Remark::kSystemIgnored, Action::kNoted, index,
+              "the chat template writes no system message at this place");
+  }
+  work.joined = nullptr;
+  dialogue.messages.push_back({.role = Role::kSystem, .text = text, .first = index, .last = index});
+  return true;
+}
+
+// To the system message right before it.
+bool DialogueBuilder::join_system(Work& work, size_t index, std::string_view text) const {
+  Dialogue& dialogue = work.dialogue;
+  const bool is_first = dialogue.messages.empty() && dialogue.system;
+  if (!is_first && (dialogue.messages.empty() || dialogue.messages.back().role != Role::kSystem)) {
+    return false;
+  }
+  work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
+            "joined to the message of role system before it");
+  if (is_first) {
+    dialogue.system = work.own_text(concat(*dialogue.system, "\n\n", text));
+  } else {
+    work.join(text, index);
+  }
   return true;
 }
 
 bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
                                   std::string_view text) const {
   auto& messages = work.dialogue.messages;
+  if (role == Role::kAssistant && join_call(work, index)) return true;
+  work.joined_extras.reset();
   const DialogueMessage message = make_message(work, index, role, text);
-  const bool calls = role == Role::kAssistant && calls_tool(work.conversation.messages[index]);
-  if (calls && !fields_.calls && !is_empty(text)) {
-    // Learned, its end would teach to stop where a call comes.
-    work.note(Remark::kToolCall, Action::kSalvaged, index,
-              "a reply that calls a tool: its text is not learned");
-  }
+  if (message.has_call && !fields_.calls) note_lost_call(work, index, text);
   if (repairs_ && !messages.empty() && messages.back().role == role && role != Role::kTool &&
       message.more.empty() && messages.back().more.empty()) {
     work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
@@ -159,7 +168,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
     messages.back().is_learned = messages.back().is_learned && message.is_learned;
     return true;
   }
-  const bool may_skip = role == Role::kAssistant && messages.empty();
+  const bool may_skip = role == Role::kAssistant && work.last_speaker() == nullptr;
   if (may_skip && (repairs_ || !work.skipped_first)) {
     if (!work.skipped_first) {
       work.note(Remark::kStartsWithAssistant, Action::kSalvaged, index,
@@ -168,13 +177,18 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
     return work.skipped_first = true;
   }
   if (!follows(work, role)) {
-    const std::string before = messages.empty() ? "the start" : name_of(messages.back().role);
+    const DialogueMessage* last = work.last_speaker();
+    const std::string before = last == nullptr ? "the start" : name_of(last->role);
     return work.stop(Remark::kBrokenAlternation, index,
                      concat("a message of role ", name_of(role), " after ", before,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
   messages.push_back(message);
+  if (role == Role::kAssistant && leaves_thoughts_open(text)) {
+    work.note(Remark::kUnclosedThoughts, Action::kNoted, index,
+              "<think> without </think>: it is learned as it is");
+  }
   return true;
 }
 
@@ -188,9 +202,9 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const bool calls = is_call(message);
   if (calls) role = Role::kAssistant;
   if (message.from.kind == ValueKind::kMissing) {
-    return work.stop(Remark::kBadMessage, index, unknown_role(message.from));
+    return work.stop(Remark::kBadMessage, index, unknown_role(message));
   }
-  if (!role) return work.stop(Remark::kUnknownRole, index, unknown_role(message.from));
+  if (!role) return work.stop(Remark::kUnknownRole, index, unknown_role(message));
   if (role == Role::kTool && !place_.for_tools) {
     return work.stop(
         Remark::kUnknownRole, index,
@@ -200,72 +214,20 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   if (value.kind == ValueKind::kMissing && !calls_tool(message)) {
     return work.stop(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
   }
-  if (value.is_true && !value.is_text() && !value.is_text_parts) {
+  std::string_view text = calls ? call_thoughts(message) : std::string_view(value.text);
+  if (*role == Role::kTool && is_json_result(message)) {
+    text = message.extras->content;
+    work.note(Remark::kResultNotText, Action::kNoted, index,
+              concat("what the tool gave is ", describe(value.kind), "; its JSON is the text"));
+  } else if (value.is_true && !value.is_text() && !value.is_text_parts) {
     return work.stop(Remark::kNotText, index, concat("text is ", describe(value.kind)));
   }
-  std::string_view text = calls ? std::string_view() : std::string_view(value.text);
   if (find_invalid_utf8(text) != std::string_view::npos) {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
   return *role == Role::kSystem ? add_system(work, index, text)
                                 : add_message(work, index, *role, text);
-}
-
-// A turn is a user message with what follows it up to the next; it stays when it ends with a reply,
-// without what tools gave after it, and each of its texts is one.
-void DialogueBuilder::remove_incomplete_turns(Work& work) const {
-  auto& messages = work.dialogue.messages;
-  size_t kept = 0;
-  for (size_t begin = 0, end = 0; begin < messages.size(); begin = end) {
-    end = begin + 1;
-    while (end < messages.size() && messages[end].role != Role::kUser) ++end;
-    size_t empty = begin;
-    while (empty < end && !lacks_text(messages[empty])) ++empty;
-    const size_t source = messages[std::min(empty, end - 1)].first;
-    if (empty < end) {
-      const bool is_user = messages[empty].role == Role::kUser;
-      const bool calls = !is_user && calls_tool(work.conversation.messages[source]);
-      const Remark reply = calls                    ? Remark::kToolCall
-                           : end == messages.size() ? Remark::kEmptyLastReply
-                                                    : Remark::kEmptyMiddleReply;
-      work.note(
-          is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, source,
-          is_user ? "empty user text"
-          : calls ? "a reply that calls a tool and has no text, and the template writes no calls: "
-                    "its turn is left out"
-                  : "empty reply");
-      continue;
-    }
-    if (messages[end - 1].role != Role::kAssistant) {
-      work.note(Remark::kEndsWithUser, Action::kSalvaged, source,
-                concat("ends with the ", name_of(messages[end - 1].role)));
-    }
-    size_t stop = end;
-    while (stop > begin && messages[stop - 1].role != Role::kAssistant) --stop;
-    std::copy(messages.begin() + begin, messages.begin() + stop, messages.begin() + kept);
-    kept += stop - begin;
-  }
-  messages.resize(kept);
-}
-
-void DialogueBuilder::choose_learned(Work& work) const {
-  auto& messages = work.dialogue.messages;
-  const bool ends_with_reply = notes_of(work.conversation).ends_with_reply;
-  if (ends_with_reply || train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
-  if (train_turns_ == TrainTurns::kEach || train_turns_ == TrainTurns::kLast) {
-    for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
-  }
-  if (std::ranges::any_of(messages, &DialogueMessage::is_learned)) return;
-  const bool calls = std::ranges::any_of(
-      work.findings, [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
-  if (!messages.empty() && !calls) {
-    work.exclude(Remark::kNotTrained, "\"train\" is false for every reply");
-  }
-  messages.clear();
-  for (Finding& finding : work.findings) {
-    if (finding.action == Action::kSalvaged) finding.action = Action::kExcluded;
-  }
 }
 
 // A system text of the record's own that is not used is never lost in silence.
@@ -286,6 +248,7 @@ bool DialogueBuilder::read(Work& work) const {
   const Conversation& conversation = work.conversation;
   Dialogue& dialogue = work.dialogue;
   std::vector<Finding>& findings = work.findings;
+  if (fields_.call_ids != CallIdForm::kNone) work.ids.emplace(fields_.call_ids);
   if (fields_.tools) dialogue.tools = notes_of(conversation).tools;
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
@@ -301,6 +264,7 @@ bool DialogueBuilder::read(Work& work) const {
     return false;
   }
   remove_incomplete_turns(work);
+  note_calls(work);
   return true;
 }
 
@@ -316,6 +280,10 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
     work.exclude(Remark::kAssistantOnly, "no user message");
   }
   if (!dialogue.messages.empty()) note_system(work);
+}
+
+std::optional<Finding> DialogueBuilder::find_bad_mark(const Conversation& conversation) const {
+  return fastsft::find_bad_mark(conversation, roles_, MarkUse::kFollowed);
 }
 
 std::vector<size_t> DialogueBuilder::reply_ends(const Conversation& conversation) const {
@@ -341,7 +309,8 @@ void DialogueBuilder::build_text(Work& work) const {
     work.note(Remark::kLoneSurrogate, Action::kSalvaged, 0, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
-  if (!work.is_trained(0)) return (void)work.exclude(Remark::kNotTrained, "\"train\" is false");
+  if (!work.is_trained(0))
+    return (void)work.exclude(Remark::kNotTrained, "it is not to be learned");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
   work.dialogue.is_text = true;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "chat/conversation.h"
@@ -28,6 +29,9 @@ class DialogueBuilder {
   void build(const Conversation& conversation, Dialogue& dialogue,
              std::vector<Finding>& findings) const;
 
+  // A mark that would not be followed; null without any.
+  std::optional<Finding> find_bad_mark(const Conversation& conversation) const;
+
   // Of each reply that may be learned the number of the record's message that ends it.
   std::vector<size_t> reply_ends(const Conversation& conversation) const;
 
@@ -39,6 +43,12 @@ class DialogueBuilder {
   bool accept_message(Work& work, size_t index) const;
   bool add_message(Work& work, size_t index, Role role, std::string_view text) const;
   bool add_system(Work& work, size_t index, std::string_view text) const;
+  bool join_system(Work& work, size_t index, std::string_view text) const;
+  bool join_call(Work& work, size_t index) const;
+  void note_lost_call(Work& work, size_t index, std::string_view text) const;
+  std::string_view call_thoughts(const Message& message) const;
+  std::string more_of(Work& work, const MessageExtras& extras, size_t index, Role role) const;
+  std::vector<std::string> result_ids(const Work& work, size_t index) const;
   bool follows(const Work& work, Role role) const;
   bool is_empty(std::string_view text) const;
   // A role that --role_map gives to calls counts where the template writes none.
@@ -51,8 +61,10 @@ class DialogueBuilder {
   bool lacks_text(const DialogueMessage& message) const;
   DialogueMessage make_message(Work& work, size_t index, Role role, std::string_view text) const;
   void remove_incomplete_turns(Work& work) const;
+  bool is_complete(Work& work, size_t begin, size_t end) const;
   void choose_learned(Work& work) const;
   void note_system(Work& work) const;
+  void note_calls(Work& work) const;
   void build_text(Work& work) const;
 
   RoleNames roles_;

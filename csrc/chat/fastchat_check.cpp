@@ -1,5 +1,6 @@
 #include "chat/fastchat_check.h"
 
+#include "chat/call_text.h"
 #include "core/error.h"
 #include "core/utf8.h"
 
@@ -62,9 +63,11 @@ bool is_named_as(MessageNames names, bool is_new) {
 
 std::string unknown_role(const std::string& role) {
   std::string reason = concat("role \"", printable(role), "\" is not human or gpt");
-  if (role == "system") {
+  static const RoleNames roles(true, {});
+  const auto known = roles.find(role);
+  if (known == Role::kSystem) {
     reason += "; FastChat's system text is fixed, --mask_policy spans reads a record's own";
-  } else if (role == "tool") {
+  } else if (known == Role::kTool || is_call_role(role)) {
     reason += "; FastChat has no tools, --mask_policy spans --template model reads them";
   }
   return reason;

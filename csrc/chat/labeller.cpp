@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chat/mark_check.h"
 #include "chat/record_pieces.h"
 #include "chat/transcript_labels.h"
 #include "core/error.h"
@@ -37,6 +38,19 @@ void settle_outcome(LabelledRecord& record) {
     record.outcome = std::max(record.outcome, finding.action);
   }
   if (record.outcome == Action::kExcluded) record.labels = Labels();
+}
+
+// The fault of a record in which `finding` is, which stops the run.
+DataFault fault_of(const Conversation& conversation, const Finding& finding) {
+  DataFault fault;
+  fault.kind = fault_kind(finding.remark);
+  fault.record = conversation.number;
+  fault.id = conversation.id;
+  fault.message = finding.message;
+  fault.reason = finding.reason;
+  fault.remark = finding.remark;
+  fault.always_stops = finding.remark == Remark::kOtherFormat || finding.remark == Remark::kBadMark;
+  return fault;
 }
 
 // Labels by spans need to know which bytes a token encodes.
@@ -116,6 +130,10 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
                                                LabelBuffers& buffers) const {
   LabelledRecord record = begin_record(conversation);
   if (conversation.is_left_out) return record;
+  if (const auto bad = find_bad_mark(conversation, fastchat_roles_.after_role, MarkUse::kRefused)) {
+    record.faults.push_back(fault_of(conversation, *bad));
+    return record;
+  }
   Turns turns;
   if (auto fault = check_conversation(conversation, fastchat_roles_, turns)) {
     fault->record = conversation.number;
@@ -148,6 +166,10 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
 LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue& dialogue) const {
   LabelledRecord record = begin_record(conversation);
   if (conversation.is_left_out) return record;
+  if (const auto bad = builder_.find_bad_mark(conversation)) {
+    record.faults.push_back(fault_of(conversation, *bad));
+    return record;
+  }
   std::vector<Finding> found;
   builder_.build(conversation, dialogue, found);
   const auto told = static_cast<int64_t>(notes_of(conversation).told);
@@ -159,15 +181,7 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
   for (const Finding& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;
     if (!stops && finding.remark != Remark::kOtherFormat) continue;
-    DataFault fault;
-    fault.kind = fault_kind(finding.remark);
-    fault.record = conversation.number;
-    fault.id = conversation.id;
-    fault.message = finding.message;
-    fault.reason = finding.reason;
-    fault.remark = finding.remark;
-    fault.always_stops = finding.remark == Remark::kOtherFormat;
-    record.faults.push_back(std::move(fault));
+    record.faults.push_back(fault_of(conversation, finding));
     dialogue.messages.clear();
     break;
   }

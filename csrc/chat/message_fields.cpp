@@ -1,6 +1,6 @@
 #include "chat/message_fields.h"
 
-#include "chat/role_names.h"
+#include "chat/call_text.h"
 #include "chat/template_fields.h"
 #include "core/error.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kEmptyText = "\"\"";  // as JSON
 
 // Whether the next value is {"type": "text", "text": "..."}.
-bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
+bool read_part(JsonScanner& scanner, std::string& type, std::string& text, MarkReader* marks) {
   type.clear();
   text.clear();
   if (scanner.peek() != ValueKind::kObject) {
@@ -25,50 +25,11 @@ bool read_part(JsonScanner& scanner, std::string& type, std::string& text) {
     if (key == "text") has_text = is_string;
     if (is_string && (key == "type" || key == "text")) {
       scanner.read_string(key == "type" ? type : text);
-    } else {
+    } else if (marks == nullptr || key == "type" || key == "text" || !marks->read(key, scanner)) {
       scanner.skip();
     }
   }
   return has_text && type == "text";
-}
-
-// Whether the object that comes next says which function is called.
-bool names_function(JsonScanner scanner) {
-  bool is_named = false;
-  std::string key;
-  scanner.enter_object();
-  while (scanner.next_key(key)) {
-    is_named = is_named || key == "name" || key == "function";
-    scanner.skip();
-  }
-  return is_named;
-}
-
-// The calls that a text holds, an object or a list of them, as a message's "tool_calls"; empty for
-// another text.
-std::string calls_in(std::string_view text) {
-  std::string calls;
-  const auto add = [&](JsonScanner& scanner) {
-    if (scanner.peek() != ValueKind::kObject || !names_function(scanner)) return false;
-    calls += concat(calls.empty() ? "[" : ", ",
-                    "{\"type\": \"function\", \"function\": ", scanner.read_raw(), "}");
-    return true;
-  };
-  try {
-    JsonScanner scanner(text);
-    if (scanner.peek() != ValueKind::kArray) {
-      if (!add(scanner)) return {};
-    } else {
-      scanner.enter_array();
-      while (scanner.next_item()) {
-        if (!add(scanner)) return {};
-      }
-    }
-    scanner.expect_end();
-  } catch (const JsonFault&) {
-    return {};
-  }
-  return calls.empty() ? calls : calls + "]";
 }
 
 }  // namespace
@@ -82,7 +43,7 @@ bool holds_nothing(const Value& value) {
   return text.empty() || text == "[]" || text == "null";
 }
 
-void read_text(JsonScanner& scanner, Value& value) {
+void read_text(JsonScanner& scanner, Value& value, MarkReader* marks) {
   value = Value();
   if (scanner.peek() != ValueKind::kArray) {
     value = scanner.read_value();
@@ -94,12 +55,14 @@ void read_text(JsonScanner& scanner, Value& value) {
   scanner.enter_array();
   while (scanner.next_item()) {
     value.is_true = true;
-    const bool is_text = read_part(scanner, type, part);
+    if (marks != nullptr) marks->begin_part();
+    const bool is_text = read_part(scanner, type, part, marks);
     if (!is_text && value.is_text_parts) other = type;
     value.is_text_parts = value.is_text_parts && is_text;
     if (value.is_text_parts) joined += part;
   }
   value.text = value.is_text_parts ? std::move(joined) : std::move(other);
+  if (marks != nullptr) marks->end_parts();
 }
 
 void MessageReader::read_list(JsonScanner& scanner, Conversation& record) {
@@ -119,8 +82,8 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   message.byte = scanner.byte();
   if (message.kind != ValueKind::kObject) return scanner.skip();
   Value role, content;
-  bool is_weightless = false;
   MessageExtras extras;
+  marks_.begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "from") {
@@ -128,30 +91,46 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
     } else if (key_ == "role") {
       role = scanner.read_value();
     } else if (key_ == "value") {
-      read_text(scanner, message.value);
+      read_content(scanner, message.value, extras);
     } else if (key_ == "content") {
-      read_text(scanner, content);
-    } else if (key_ == "train") {
-      message.train = scanner.peek();
-      scanner.skip();
-    } else if (key_ == "weight" && scanner.peek() == ValueKind::kNumber) {
-      // OpenAI's files: 0 is not learned, 1 is. Other weights are none that training has.
-      is_weightless = !scanner.read_value().is_true;
-      if (!is_weightless) unused_.add("a message's weight other than 0");
-    } else if (!read_extra(scanner, extras)) {
+      read_content(scanner, content, extras);
+    } else if (!read_extra(scanner, extras) && !marks_.read(key_, scanner)) {
       unused_.skip("a message's ", key_, scanner);
     }
   }
-  if (is_weightless && message.train == ValueKind::kMissing) message.train = ValueKind::kFalse;
+  message.mark = marks_.take();
+  message.train = train_of(message.mark.get());
   settle_names(message, std::move(role), std::move(content));
-  if (extras.calls.empty() && message.value.is_text() && message.from.text == kCallRole) {
-    extras.calls = calls_in(message.value.text);
+  settle_extras(message, std::move(extras));
+}
+
+// A text, or what stands in its place as it is written.
+void MessageReader::read_content(JsonScanner& scanner, Value& value, MessageExtras& extras) {
+  if (scanner.peek() == ValueKind::kString) {
+    value = scanner.read_value();
+    return;
+  }
+  JsonScanner start = scanner;
+  read_text(scanner, value, &marks_);
+  const bool is_null = value.kind == ValueKind::kNull;
+  if (!is_null && !value.is_text_parts) extras.content = start.read_raw();
+}
+
+void MessageReader::settle_extras(Message& message, MessageExtras extras) {
+  const Value& value = message.value;
+  if (extras.calls.empty() && value.is_text() && is_call_role(message.from.text)) {
+    CallText call = read_call_text(value.text);
+    extras.calls = std::move(call.calls);
     message.is_call = !extras.calls.empty();
+    if (message.is_call && extras.reasoning.size() <= kEmptyText.size()) {
+      extras.reasoning = std::move(call.reasoning);
+    }
   }
   message.calls_tool = !extras.calls.empty();
+  if (value.is_text() || value.is_text_parts) extras.content.clear();
   const auto is_set = [](const std::string& json) { return !json.empty(); };
   if (is_set(extras.calls) || is_set(extras.reasoning) || is_set(extras.call_id) ||
-      is_set(extras.name)) {
+      is_set(extras.name) || is_set(extras.content)) {
     message.extras = std::make_shared<const MessageExtras>(std::move(extras));
   }
 }

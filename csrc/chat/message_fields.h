@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "chat/data_format.h"
+#include "chat/train_mark.h"
 
 namespace fastsft {
 
-// Text, or a list of parts that are text.
-void read_text(JsonScanner& scanner, Value& value);
+// Text, or a list of parts that are text. `marks`: collects those of parts, if it is given.
+void read_text(JsonScanner& scanner, Value& value, MarkReader* marks = nullptr);
 
 // A text of tables whose cells are JSON: no list, or an empty one.
 bool holds_nothing(const Value& value);
@@ -28,9 +29,12 @@ class MessageReader {
  private:
   void read_message(JsonScanner& scanner, Message& message);
   bool read_extra(JsonScanner& scanner, MessageExtras& extras);
+  void read_content(JsonScanner& scanner, Value& value, MessageExtras& extras);
+  static void settle_extras(Message& message, MessageExtras extras);
   static void settle_names(Message& message, Value role, Value content);
 
   UnusedFields& unused_;
+  MarkReader marks_;
   std::string key_;
 };
 

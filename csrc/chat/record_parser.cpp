@@ -44,14 +44,13 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   std::string tools;
   bool has_other_reply = false, has_preference = false;
   reader_->begin();
+  marks_.begin();
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "id") {
       read_id(scanner, record);
-    } else if (key_ == "train") {
-      record.train = scanner.peek();
-      scanner.skip();
-    } else if (!reader_->read(key_, scanner, record)) {
+    } else if (!reader_->read(key_, scanner, record) &&
+               (key_ == "tools" || !marks_.read(key_, scanner))) {
       const ValueKind kind = scanner.peek();
       const bool is_list = kind == ValueKind::kArray || kind == ValueKind::kString;
       const bool is_odd = key_ == "tools" && !is_list && kind != ValueKind::kNull;
@@ -62,6 +61,8 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
     }
   }
   reader_->finish(record);
+  record.mark = marks_.take();
+  record.train = train_of(record.mark.get());
   if (!tools.empty()) own_notes(record).tools = std::move(tools);
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadFault::kNone) {

@@ -6,6 +6,7 @@
 #include "chat/conversation.h"
 #include "chat/data_format.h"
 #include "chat/json_scanner.h"
+#include "chat/train_mark.h"
 
 namespace fastsft {
 
@@ -33,6 +34,7 @@ class RecordParser {
   FormatChoice choice_;
   bool is_named_;
   UnusedFields unused_;
+  MarkReader marks_;
   std::unique_ptr<FieldReader> reader_;
   std::string key_;
 };

@@ -1,59 +1,11 @@
 #include "chat/record_writer.h"
 
-#include <cstdio>
-
-#include "chat/json_blocks.h"
+#include "chat/json_text.h"
+#include "chat/mark_check.h"
 #include "core/error.h"
-#include "core/utf8.h"
 
 namespace fastsft {
 namespace {
-
-void append_escape(unsigned code, std::string& text) {
-  char escape[8];
-  std::snprintf(escape, sizeof escape, "\\u%04x", code);
-  text += escape;
-}
-
-// UTF-8 as it is, but for lone surrogates, which only escapes can carry.
-void append_utf8(std::string_view part, std::string& text) {
-  while (true) {
-    const size_t bad = find_invalid_utf8(part);
-    text += part.substr(0, bad);
-    if (bad == std::string_view::npos) return;
-    const bool is_surrogate = is_encoded_surrogate(part, bad);
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(part[bad + i]); };
-    append_escape(is_surrogate ? (byte(0) & 0xFu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu)
-                               : 0xFFFDu,
-                  text);
-    part.remove_prefix(bad + (is_surrogate ? 3 : 1));
-  }
-}
-
-void append_string(std::string_view value, std::string& text) {
-  text += '"';
-  while (!value.empty()) {
-    bool has_wide = false;
-    const size_t end = find_string_special(value.data(), value.size(), &has_wide);
-    if (has_wide) {
-      append_utf8(value.substr(0, end), text);
-    } else {
-      text += value.substr(0, end);
-    }
-    if (end == value.size()) break;
-    const char c = value[end];
-    if (c == '"' || c == '\\') {
-      text += '\\';
-      text += c;
-    } else if (c == '\n') {
-      text += "\\n";
-    } else {
-      append_escape(static_cast<unsigned char>(c), text);
-    }
-    value.remove_prefix(end + 1);
-  }
-  text += '"';
-}
 
 void append_train(ValueKind train, std::string& text) {
   if (train == ValueKind::kFalse || train == ValueKind::kTrue) {
@@ -127,6 +79,7 @@ RecordWriter::RecordWriter(WrittenFormat format) : format_(format), roles_(true,
 std::optional<Finding> RecordWriter::write(const Conversation& conversation,
                                            std::string& text) const {
   if (auto fault = check_record(conversation)) return fault;
+  if (auto fault = find_bad_mark(conversation, roles_, MarkUse::kFollowed)) return fault;
   const size_t before = text.size();
   const bool is_sharegpt = format_ == WrittenFormat::kSharegpt;
   text += '{';
@@ -135,13 +88,13 @@ std::optional<Finding> RecordWriter::write(const Conversation& conversation,
     if (conversation.id_is_number) {
       text += conversation.id;
     } else {
-      append_string(conversation.id, text);
+      append_json_string(conversation.id, text);
     }
     text += ", ";
   }
   if (is_sharegpt && conversation.system.is_true) {
     text += "\"system\": ";
-    append_string(conversation.system.text, text);
+    append_json_string(conversation.system.text, text);
     text += ", ";
   }
   text += is_sharegpt ? "\"conversations\": [" : "\"messages\": [";
@@ -183,12 +136,12 @@ void RecordWriter::write_message(std::string_view role, const Value& value, Valu
                                  std::string& text) const {
   const bool is_sharegpt = format_ == WrittenFormat::kSharegpt;
   text += is_sharegpt ? "{\"from\": " : "{\"role\": ";
-  append_string(role, text);
+  append_json_string(role, text);
   text += is_sharegpt ? ", \"value\": " : ", \"content\": ";
   if (value.kind == ValueKind::kNull) {
     text += "null";
   } else {
-    append_string(value.text, text);
+    append_json_string(value.text, text);
   }
   append_train(train, text);
   text += '}';

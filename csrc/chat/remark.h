@@ -32,6 +32,10 @@ enum class Remark {
   kToolCall,
   kSplit,
   kSplitLost,
+  kCallIds,
+  kCallWithoutResult,
+  kResultNotText,
+  kUnclosedThoughts,
   // Bad samples: records that FastChat's script cannot read (--on_bad_sample).
   kNotJson,
   kInvalidUtf8,
@@ -45,6 +49,7 @@ enum class Remark {
   kLoneSurrogate,
   kOtherFormat,
   kBadField,
+  kBadMark,
   kCount
 };
 inline constexpr size_t kNumRemarks = static_cast<size_t>(Remark::kCount);

@@ -13,8 +13,9 @@ const Names& all_aliases() {
       {"human", kUser},     {"user", kUser},           {"prompter", kUser},
       {"gpt", kAssistant},  {"assistant", kAssistant}, {"chatgpt", kAssistant},
       {"bing", kAssistant}, {"bard", kAssistant},      {"model", kAssistant},
-      {"bot", kAssistant},  {"system", kSystem},       {"tool", kTool},
-      {"function", kTool},  {"observation", kTool}};
+      {"bot", kAssistant},  {"system", kSystem},       {"developer", kSystem},
+      {"tool", kTool},      {"function", kTool},       {"observation", kTool},
+      {"ipython", kTool},   {"tool_response", kTool},  {"function_response", kTool}};
   return names;
 }
 

@@ -10,9 +10,6 @@
 
 namespace fastsft {
 
-// LLaMA-Factory's name for the role of a reply whose text is a call of a tool, as JSON.
-inline constexpr std::string_view kCallRole = "function_call";
-
 // Which role a record means by a name.
 class RoleNames {
  public:

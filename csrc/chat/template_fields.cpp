@@ -19,6 +19,11 @@ TemplateFields::TemplateFields(const std::vector<std::string>& names) {
   tools = has(kTools);
   calls = has(kCalls);
   reasoning = has(kReasoning);
+  if (has("call_ids")) call_ids = CallIdForm::kAny;
+  if (has("short_call_ids")) call_ids = CallIdForm::kShort;
+  if (has("named_call_ids")) call_ids = CallIdForm::kNamed;
+  second_system = has("second_system");
+  later_system = has("later_system");
 }
 
 bool TemplateFields::is_reasoning(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/saved_form.h"
 #include "checkpoint/state_dict_order.h"
 #include "storage/dtype.h"
 #include "storage/safetensors_writer.h"
@@ -12,11 +13,13 @@ namespace fastsft {
 struct SaveOptions {
   DType dtype = DType::kF32;                 // F32, BF16 or F16
   uint64_t max_shard_bytes = 5'000'000'000;  // of data, decimal
+  SavedForm form = {};
 };
 
-// A tensor and where its bytes begin in the file.
+// A tensor and where its bytes begin in the file. It has a place in the units, or bytes of its own.
 struct PlannedTensor {
   TensorPlace place;
+  TensorBytes carried;
   TensorSpec spec;
   uint64_t offset = 0;
 };
@@ -38,7 +41,9 @@ struct ModelFilePlan {
   uint64_t bytes() const;
 };
 
-TensorSpec spec_of(const TensorPlace& place, DType dtype);
+// Every tensor of the files: those of the units, then those that are carried.
+std::vector<PlannedTensor> tensors_to_save(const std::vector<TensorPlace>& places,
+                                           const SaveOptions& options);
 
 ModelFilePlan plan_model_files(const std::vector<TensorPlace>& places, const SaveOptions& options);
 

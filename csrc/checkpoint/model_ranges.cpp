@@ -14,9 +14,25 @@ namespace {
 
 using Sink = std::function<void(uint64_t offset, std::span<const std::byte>)>;
 
+constexpr uint64_t kBlock = 4 << 20;  // bytes of a carried tensor that are in memory
+
+// Gives the bytes of a tensor that is in no unit to `sink`: rank 0 writes it.
+void for_carried(const PlannedTensor& tensor, const Sink& sink) {
+  std::vector<std::byte> block;
+  for (uint64_t begin = 0; begin < tensor.spec.bytes(); begin += block.size()) {
+    block.resize(std::min(kBlock, tensor.spec.bytes() - begin));
+    tensor.carried(begin, block);
+    sink(tensor.offset + begin, block);
+  }
+}
+
 // Gives the part's bytes of one tensor to `sink`, as they are in the file.
 void for_bytes(const PlannedTensor& tensor, const StatePart& part, HostValues& host,
                const Sink& sink) {
+  if (tensor.carried) {
+    if (part.rank == 0) for_carried(tensor, sink);
+    return;
+  }
   const ParamSlot& slot = *tensor.place.slot;
   const UnitState& state = part.states[tensor.place.unit];
   const ElementRange whole{slot.offset, slot.offset + slot.numel()};
@@ -36,6 +52,7 @@ void for_bytes(const PlannedTensor& tensor, const StatePart& part, HostValues& h
 
 bool touches(const PlannedFile& file, const StatePart& part) {
   return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const PlannedTensor& tensor) {
+    if (tensor.carried) return false;
     const ParamSlot& slot = *tensor.place.slot;
     const UnitState& state = part.states[tensor.place.unit];
     return ElementRange{slot.offset, slot.offset + slot.numel()}

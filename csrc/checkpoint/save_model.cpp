@@ -18,9 +18,9 @@ std::span<const float> elements_of(const at::Tensor& unit, const ParamSlot& slot
   return {unit.const_data_ptr<float>() + slot.offset, static_cast<size_t>(slot.numel())};
 }
 
-std::vector<TensorSpec> specs_of(const std::vector<TensorPlace>& places, DType dtype) {
+std::vector<TensorSpec> specs_of(const std::vector<PlannedTensor>& tensors) {
   std::vector<TensorSpec> specs;
-  for (const auto& place : places) specs.push_back(spec_of(place, dtype));
+  for (const auto& tensor : tensors) specs.push_back(tensor.spec);
   return specs;
 }
 
@@ -35,11 +35,11 @@ void write_tensor(WeightFiles& files, const ParamSlot& slot, std::span<const flo
   files.write(bytes);
 }
 
-uint64_t num_parameters(const std::vector<TensorPlace>& places) {
-  return std::accumulate(places.begin(), places.end(), uint64_t{0},
-                         [](uint64_t sum, const TensorPlace& place) {
-                           return sum + static_cast<uint64_t>(place.slot->numel());
-                         });
+uint64_t num_parameters(const std::vector<TensorSpec>& specs) {
+  return std::accumulate(
+      specs.begin(), specs.end(), uint64_t{0}, [](uint64_t sum, const TensorSpec& spec) {
+        return sum + spec.bytes() * 8 / static_cast<uint64_t>(dtype_bits(spec.dtype));
+      });
 }
 
 }  // namespace
@@ -50,31 +50,38 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
   const std::span<const UnitState> units = strategy.states();
   FASTSFT_ASSERT(!units.empty());
   const bool writes = writers.writes(all);
-  const auto places = state_dict_order(units);
+  const auto tensors = tensors_to_save(state_dict_order(units), options);
+  const auto specs = specs_of(tensors);
+  const auto order = aligned_order(specs);
   Agreement agreement;
   std::optional<WeightFiles> files;
   std::vector<FileDigest> digests;
   if (writes) {
     agreement.attempt([&] {
-      std::vector<size_t> order(places.size());
-      std::iota(order.begin(), order.end(), size_t{0});
-      files.emplace(posix_file_system(), directory, specs_of(places, options.dtype),
-                    std::move(order), options.max_shard_bytes);
+      files.emplace(posix_file_system(), directory, specs, order, options.max_shard_bytes);
     });
   }
   at::Tensor unit;
-  for (size_t i = 0; i < places.size() && writers.gathers(strategy); ++i) {
-    if (i == 0 || places[i].unit != places[i - 1].unit) {
-      unit = gather_master(units[places[i].unit], strategy.shards(), strategy.device(),
+  std::optional<size_t> gathered;
+  for (const size_t i : order) {
+    const PlannedTensor& tensor = tensors[i];
+    if (tensor.carried) {
+      if (writes) agreement.attempt([&] { files->write(bytes_of({tensor.spec, tensor.carried})); });
+      continue;
+    }
+    if (!writers.gathers(strategy)) continue;
+    if (gathered != tensor.place.unit) {
+      unit = gather_master(units[tensor.place.unit], strategy.shards(), strategy.device(),
                            writers.readers());
+      gathered = tensor.place.unit;
     }
     if (writes) {
-      const ParamSlot& slot = *places[i].slot;
+      const ParamSlot& slot = *tensor.place.slot;
       agreement.attempt(
-          [&] { write_tensor(*files, slot, elements_of(unit, slot), options.dtype); });
+          [&] { write_tensor(*files, slot, elements_of(unit, slot), tensor.spec.dtype); });
     }
   }
-  if (writes) agreement.attempt([&] { digests = files->commit(num_parameters(places)); });
+  if (writes) agreement.attempt([&] { digests = files->commit(num_parameters(specs)); });
   agreement.settle(all, strategy.device(), "saving the model to " + directory);
   return digests;
 }

@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file_error.h"
@@ -28,23 +31,44 @@ std::string named(const std::string& path, const std::string& what) {
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() { ::close(value_); }
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int value() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;
 };
 
+constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+constexpr off_t kMostOfPointer = 1024;  // by the specification of Git LFS
+
+// A repository that was cloned without Git LFS has small texts in the places of its large files.
+void check_no_pointer(int descriptor, off_t size, const std::string& path,
+                      const std::string& what) {
+  if (size > kMostOfPointer) return;
+  std::array<char, kPointer.size()> start{};
+  const ssize_t count = ::pread(descriptor, start.data(), start.size(), 0);
+  if (std::string_view(start.data(), count < 0 ? 0 : static_cast<size_t>(count)) != kPointer)
+    return;
+  throw_invalid("cannot read ", named(path, what), ": a Git-LFS pointer, in the place of the file ",
+                "itself; run `git lfs pull` in its directory, or download the file");
+}
+
 }  // namespace
 
 int open_regular_file(const std::string& path, const std::string& what) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) fail(path, what, errno);
+  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (opened < 0) fail(path, what, errno);
+  Descriptor descriptor(opened);
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
-  ::close(descriptor);
+  if (::fstat(opened, &status) == 0 && S_ISREG(status.st_mode)) {
+    check_no_pointer(opened, status.st_size, path, what);
+    return descriptor.release();
+  }
   const char* kind = S_ISDIR(status.st_mode)    ? "a directory"
                      : S_ISFIFO(status.st_mode) ? "a FIFO"
                      : S_ISSOCK(status.st_mode) ? "a socket"

@@ -31,6 +31,9 @@ Manifest manifest_of(const Json& json, const std::string& where) {
   Manifest manifest;
   manifest.step = json.at("step").get<int64_t>();
   manifest.world_size = json.at("world_size").get<int>();
+  require(manifest.step >= 0, where, ": step: expected 0 or more, got ", manifest.step);
+  require(manifest.world_size >= 1, where, ": world_size: expected 1 or more, got ",
+          manifest.world_size);
   manifest.layout_hash = json.at("layout_hash").get<std::string>();
   for (const auto& listed : json.at("files")) {
     FileDigest& file = manifest.files.emplace_back();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/saved_form.h"
 #include "core/trace.h"
 #include "core/watchdog.h"
 #include "data/batch_upload.h"
@@ -146,6 +147,7 @@ class Engine {
   // All ranks.
   Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
+  SavedForm& saved_form() { return saved_form_; }
   // Waits until the host may read and write what the steps begun left: states on the host, and
   // parameters that are being gathered.
   void await_states();
@@ -200,6 +202,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Optimizer> optimizer_;
+  SavedForm saved_form_;
   EmbeddingNoise noise_;                 // of the current step
   int64_t draw_seed_ = 0;                // likewise
   std::optional<int64_t> dropout_seed_;  // of the current computation

@@ -97,6 +97,8 @@ __all__: list[str] = [
     "byte_masks",
     "cache_temporary_prefix",
     "canonical_template_name",
+    "carry_from_file",
+    "carry_values",
     "chat_templates",
     "check_model_part",
     "check_same_plan",
@@ -107,13 +109,16 @@ __all__: list[str] = [
     "copies_of_record",
     "count_data",
     "count_parameters",
+    "count_shared_rows",
     "count_trained_parameters",
     "crc32c",
     "crc32c_combine",
     "crc32c_portable",
+    "cuda_architectures",
     "data_formats",
     "delete_directory",
     "detect_data_format",
+    "device_failure",
     "digest_file",
     "end_at_parents_sigterm",
     "enter_phase",
@@ -129,8 +134,10 @@ __all__: list[str] = [
     "holds_manifest",
     "install_file_set",
     "is_our_model",
+    "is_train_mark",
     "join_ranges",
     "join_rows",
+    "judge_train_mark",
     "keep_file_set",
     "label_file",
     "label_inputs",
@@ -178,6 +185,7 @@ __all__: list[str] = [
     "restore_replaced",
     "rotary_frequencies",
     "rotate_checkpoints",
+    "save_in_own_type",
     "save_model",
     "save_training_state",
     "schedule_names",
@@ -190,6 +198,7 @@ __all__: list[str] = [
     "sync_file",
     "torch_version",
     "trace_dropped",
+    "train_mark_stems",
     "trained_order",
     "tuned_gemms",
     "unit_layouts",
@@ -759,6 +768,8 @@ class DataReport:
     def num_tokens(self) -> int: ...
     @property
     def num_truncated(self) -> int: ...
+    @property
+    def num_whole(self) -> int: ...
     @property
     def num_without_labels(self) -> int: ...
     @property
@@ -1879,6 +1890,29 @@ def balance(
 def buffer_checksum(buffer: torch.Tensor, bytes: typing.SupportsInt | typing.SupportsIndex) -> int: ...
 def byte_masks(finder: typing.SupportsInt | typing.SupportsIndex, data: str) -> list[tuple[int, int]]: ...
 def canonical_template_name(name: str) -> str: ...
+def carry_from_file(
+    engine: Engine,
+    name: str,
+    dtype: str,
+    shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    path: str,
+    begin: typing.SupportsInt | typing.SupportsIndex,
+) -> None:
+    """
+    Saved models have this tensor as well: bytes of `path` from `begin` on, as they are.
+    """
+
+def carry_values(
+    engine: Engine,
+    name: str,
+    dtype: str,
+    shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    data: bytes,
+) -> None:
+    """
+    Saved models have this tensor as well.
+    """
+
 def chat_templates() -> list[str]: ...
 def check_model_part(
     engine: Engine, directory: str, *, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
@@ -1922,6 +1956,11 @@ def count_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int
     ValueError for a configuration that the engine does not compute.
     """
 
+def count_shared_rows(rows: TokenDataset, others: TokenDataset) -> int:
+    """
+    How many rows from which something is learned are rows of `others`, too.
+    """
+
 def count_trained_parameters(config_json: str, *, adapters: AdapterOptions = ...) -> int:
     """
     Those of them that are trained.
@@ -1942,6 +1981,7 @@ def detect_data_format(input: DataInput) -> tuple[str, str]:
     where it has one of its own, else "".
     """
 
+def device_failure(error: str) -> str: ...
 def digest_file(path: str) -> FileDigest: ...
 def end_at_parents_sigterm() -> None: ...
 def enter_phase(phase: str, *, timeout_seconds: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
@@ -1978,6 +2018,11 @@ def gather_unit(
 def holds_manifest(path: str) -> bool: ...
 def install_file_set(parent: str, name: str) -> str: ...
 def is_our_model(directory: str) -> bool: ...
+def is_train_mark(name: str) -> bool:
+    """
+    Whether a field of this name may say that its message or record is not learned.
+    """
+
 def join_ranges(ranges: collections.abc.Sequence[RangeDigest]) -> list[FileDigest]: ...
 def join_rows(
     gathered: torch.Tensor,
@@ -1985,6 +2030,11 @@ def join_rows(
     shapes: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
     world_size: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[torch.Tensor]: ...
+def judge_train_mark(name: str, json: str) -> str:
+    """
+    Why a record with this field must not be learned; "" where it may.
+    """
+
 def keep_file_set(parent: str, name: str) -> str: ...
 def label_file(path: str, labeller: Labeller) -> LabelledData: ...
 def label_inputs(
@@ -2175,6 +2225,11 @@ def rotate_checkpoints(
     kept: collections.abc.Sequence[str] = [],
     unremoved: list[str] | None = None,
 ) -> dict[str, str]: ...
+def save_in_own_type(engine: Engine, name: str, dtype: str) -> None:
+    """
+    The tensor of this name is saved as float32, bfloat16 or float16, whatever the others are.
+    """
+
 def save_model(
     engine: Engine,
     directory: str,
@@ -2230,6 +2285,11 @@ def trace_dropped() -> int:
     Spans of the last trace that newer ones pushed out.
     """
 
+def train_mark_stems() -> list[str]:
+    """
+    Parts of names of which each that is_train_mark accepts has one, in lower case.
+    """
+
 def trained_order(engine: Engine) -> list[tuple[str, bool]]:
     """
     (name, has weight decay) of what is trained, in the order of transformers' Llama.
@@ -2274,5 +2334,6 @@ def write_part(
     """
 
 cache_temporary_prefix: str
+cuda_architectures: str
 torch_version: str
 with_cuda: bool

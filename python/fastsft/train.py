@@ -43,6 +43,7 @@ from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
 from fastsft.data.data_module import make_supervised_data_module
+from fastsft.data.embedding_rows import check_embedding
 from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -176,6 +177,8 @@ def train_with(
         labels = settle_script_policy(LabelSettings.from_arguments(label_args))
         pad_for(labels, tokenizer)
         agree_on_model(model, tokenizer)
+        if own_files:
+            check_embedding(tokenizer, labels, model.vocab_size())
         with deadline(args, "data"):
             data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=label_args)
         labelling = getattr(data_module["train_dataset"], "labelling", None) or {}

@@ -348,13 +348,15 @@ def test_the_cache_knows_the_format(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_weight_of_nought_is_not_learned(tmp_path: Path) -> None:
     """OpenAI's files say so; converted ones say it as `train`."""
     messages = chat(TURNS[1], ROLE_CONTENT)
-    weighted = [{**message, "weight": at // 2} for at, message in enumerate(messages)]
-    trained = [{**message, "train": at >= 2} for at, message in enumerate(messages)]
+    replies = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    marks = {at: number for number, at in enumerate(replies)}  # the first is not learned
+    weighted = [{**message, "weight": marks.get(at, 0)} for at, message in enumerate(messages)]
+    trained = [{**message, "train": bool(marks.get(at, 0))} for at, message in enumerate(messages)]
     found = [
         labelled(write_records(tmp_path / f"{i}.json", [{"messages": m}]), SPANS)
         for i, m in enumerate((weighted, trained, messages))
     ]
     assert rows(found[0]) == rows(found[1]) != rows(found[2])
     (record,) = converted(tmp_path / "0.json")
-    assert [message.get("train") for message in record["conversations"]] == [False, False, None, None]
-    assert found[0].report.formats[0].unused == ["a message's weight other than 0"]
+    assert [message.get("train") for message in record["conversations"]] == [False, False, False, True]
+    assert not found[0].report.formats[0].unused

@@ -43,7 +43,7 @@ def saved(
     for name, model in models.items():
         flags = {**FLAGS, **SPREAD, "model_name_or_path": model, "save_merged": True}
         printed = warm.train(flags, folder / name, 2)
-        assert "engine      generic" in printed and "LoRA        r 4, alpha 16 on " in printed
+        assert "engine      generic" in printed and "trained     LoRA r 4, alpha 16 on " in printed
     return {name: folder / name for name in models}
 
 

@@ -66,7 +66,7 @@ def test_recorded_run(warm: WarmRanks, name: str, tmp_path: Path) -> None:
     assert_run(out, recorded)
     assert_merged(out / "merged", recorded)
     config = json.loads((out / "adapter_config.json").read_text())
-    assert f"LoRA        r {config['r']}, alpha {config['lora_alpha']} on q_proj" in printed
+    assert f"trained     LoRA r {config['r']}, alpha {config['lora_alpha']} on q_proj" in printed
     assert not (out / "model.safetensors").exists() and not (out / "config.json").exists()
 
 

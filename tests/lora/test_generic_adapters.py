@@ -16,10 +16,12 @@ import fastsft
 from engines import planned_bytes
 from fastsft import _C
 from fastsft.lora.generic_model import targets_of, with_peft
+from fastsft.lora.merge import merge_adapter
 from fastsft.lora.peft_modules import engine_name
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.runtime.messages import collected
 from generic_engines import dataset_of, library_loss, library_model, random_rows, why_rows_are_padded
 from model.test_generic_architectures import ARCHITECTURES
 from ranks import run_ranks
@@ -34,6 +36,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "olmo2: norms after", "granite: scaled logits", "starcoder2: biases",
     )
 }  # fmt: skip
+GPT2 = {"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 1,
+        "eos_token_id": 2}  # fmt: skip
 SETTINGS = LoraSettings(r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True)
 
 
@@ -190,3 +194,19 @@ def test_the_curve_is_that_of_peft_with_transformers(
         again = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
         found = PeftModel.from_pretrained(again, tmp_path / "saved").eval()(ids).logits
     assert (found - expected).norm() <= 1e-4 * expected.norm()
+
+
+def test_a_merge_of_transposed_weights_says_nothing_and_is_pefts(tmp_path: Path) -> None:
+    """peft writes fan_in_fan_out for Conv1D, where it has an effect."""
+    model = get_peft_model(
+        library_model("gpt2", **GPT2), LoraConfig(r=2, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)
+    )
+    torch.nn.init.normal_(model.base_model.model.transformer.h[0].mlp.c_fc.lora_B.default.weight)
+    model.save_pretrained(tmp_path / "adapter")
+    library_model("gpt2", **GPT2).save_pretrained(tmp_path / "base")
+    with collected() as notices:
+        merge_adapter(tmp_path / "adapter", tmp_path / "merged", tmp_path / "base")
+    assert not notices.warned and not [each for each in notices.told if "fan_in" in each]
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    for name, value in model.merge_and_unload().named_parameters():
+        assert torch.allclose(merged.get_parameter(name), value, atol=1e-6), name

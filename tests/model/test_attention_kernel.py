@@ -131,13 +131,43 @@ def test_auto_takes_the_faster_that_agrees(
     ones = torch.ones(3, 128)
     out = ones[:, :64]
 
-    def fake(*_: object, use_cudnn: bool, repeats: int = 5) -> Trial:
+    def fake(*_: object, use_cudnn: bool, repeats: int = 5, dirty: bool = False) -> Trial:
         return Trial(seconds, out, ones * factor) if use_cudnn else Trial(1.0, out, ones)
 
     monkeypatch.setattr(attention_kernel, "trial", fake)
     choice = faster_kernel(HEADS, torch.bfloat16, CPU)
     assert choice.name == name and choice.agrees == (0.9 < factor < 1.1)
     assert line in choice.line
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_auto_takes_flash_if_one_of_two_passes_of_cudnn_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    """Scratch that a pass before has used is not zero."""
+    ones = torch.ones(3, 128)
+
+    def fake(*_: object, use_cudnn: bool, repeats: int = 5, dirty: bool = False) -> Trial:
+        assert dirty or not use_cudnn or repeats == 5
+        return Trial(1.0, ones[:, :64], ones * (torch.nan if use_cudnn and repeats == broken else 1))
+
+    monkeypatch.setattr(attention_kernel, "trial", fake)
+    choice = faster_kernel(HEADS, torch.bfloat16, CPU)
+    assert choice.name == "flash2" and not choice.agrees
+
+
+def test_auto_takes_flash_if_cudnn_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = torch.ones(3, 128)
+
+    def fake(*_: object, use_cudnn: bool, repeats: int = 5, dirty: bool = False) -> Trial:
+        if use_cudnn:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\nmore")
+        return Trial(1.0, ones[:, :64], ones)
+
+    monkeypatch.setattr(attention_kernel, "trial", fake)
+    choice = faster_kernel(HEADS, torch.bfloat16, CPU)
+    assert choice.name == "flash2" and not choice.agrees
+    assert choice.line.endswith("cannot be used here (cuDNN error: CUDNN_STATUS_NOT_INITIALIZED)")
 
 
 def test_the_trial_computes_attention() -> None:

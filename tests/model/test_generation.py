@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from fastsft.model.attention_caps import tell_left_out
 from fastsft.model.generation import Continuation
@@ -101,4 +102,25 @@ def test_who_chats_is_not_told_how_to_train(trains: bool, count: int) -> None:
     with collected() as notices:
         tell_left_out({"model_type": "gemma2"}, "sdpa", trains=trains)
     (line,) = notices.warned
-    assert "attn_logit_softcapping is left out" in line and line.count("give the Trainer") == count
+    assert "attn_logit_softcapping is left out" in line and line.count("given to the Trainer") == count
+
+
+def test_the_line_about_the_bound_says_what_the_installed_transformers_does() -> None:
+    """By a small Gemma 2 of its own: whether a lower bound changes its logits with the default attention."""
+    config = transformers.Gemma2Config(
+        vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, attn_logit_softcapping=0.01, initializer_range=1.0,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.arange(1, 9)[None]
+    bounded = model(ids).logits
+    for layer in model.model.layers:
+        layer.self_attn.attn_logit_softcapping = None
+    has_bound = not torch.equal(bounded, model(ids).logits)
+    with collected() as notices:
+        tell_left_out({"model_type": "gemma2"}, "sdpa")
+    (line,) = notices.warned
+    assert (
+        f"transformers {transformers.__version__}, which is installed, computes with it" in line
+    ) == has_bound
+    assert ("--engine generic trains with it" in line) == has_bound

@@ -31,17 +31,24 @@ def tokens(eos=2, bos=1, pad=0):
 
 
 def saved_by_transformers(tmp_path, config, generation, tokenizer):
-    """The files of a real model after the Trainer's own alignment of special tokens."""
+    """The files of a real model after transformers' own alignment of special tokens."""
     import transformers
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in config.items() if k != "torch_dtype"}))
     if generation is not None:
         model.generation_config = transformers.GenerationConfig(**generation)
-    stand_in = SimpleNamespace(processing_class=tokenizer, model=model)
-    transformers.Trainer._align_special_tokens(stand_in)
+    if hasattr(transformers.Trainer, "_align_special_tokens"):
+        transformers.Trainer._align_special_tokens(SimpleNamespace(processing_class=tokenizer, model=model))
+    else:
+        transformers.trainer_utils.align_special_tokens(model, tokenizer)
     model.save_pretrained(tmp_path)
     return [json.loads((tmp_path / name).read_text()) for name in ("config.json", "generation_config.json")]
+
+
+def once(ids):
+    """A list without what is in it twice, as transformers 4 writes some."""
+    return list(dict.fromkeys(ids)) if isinstance(ids, list) else ids
 
 
 TOKEN_CASES = [
@@ -65,10 +72,37 @@ def test_special_tokens_as_the_trainer(tmp_path, generation, tokenizer):
     config = model_config.config_to_save(LLAMA, tokenizer, "float32")
     ours = model_config.generation_config_to_save(generation, LLAMA, tokenizer)
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
+        if getattr(tokenizer, name) is None:  # transformers 5.24 leaves these, too; 4.57 deletes them
+            assert config.get(name) == LLAMA.get(name), name
+            before = (
+                {"bos_token_id": 1} if generation is None else generation
+            )  # without a file: config.json's
+            assert ours.get(name) == before.get(name), name
+            continue
         assert config.get(name) == their_config.get(name), name
-        assert ours.get(name) == their_generation.get(name), name
+        theirs = their_generation.get(name)
+        assert ours.get(name) == once([theirs] if name == "eos_token_id" and type(theirs) is int else theirs)
     assert ours.get("_from_model_config") == their_generation.get("_from_model_config")
     assert ours.get("top_k") == their_generation.get("top_k")
+
+
+@pytest.mark.parametrize("name", ["eos_token_id", "bos_token_id", "pad_token_id"])
+@pytest.mark.parametrize("known", [7, [7, 8], None])
+def test_a_token_that_the_tokenizer_lacks_deletes_nothing(name, known):
+    """config.json of Qwen and cwm names tokens that their tokenizers do not."""
+    without = SimpleNamespace(**{**vars(tokens()), name: None})
+    source = {**LLAMA, name: known}
+    assert model_config.config_to_save(source, without, "float32")[name] == known
+    generation = model_config.generation_config_to_save({name: known, "top_k": 3}, source, without)
+    shown = [known] if name == "eos_token_id" and known == 7 else known
+    assert generation.get(name) == shown
+
+
+def test_stop_tokens_of_a_list_stay():
+    """As by transformers 5.24; 4.57 wrote the tokenizer's alone."""
+    source = {**LLAMA, "eos_token_id": [3, 4]}
+    assert model_config.config_to_save(source, tokens(eos=2), "float32")["eos_token_id"] == [2, 3, 4]
+    assert model_config.config_to_save(source, tokens(eos=4), "float32")["eos_token_id"] == [3, 4]
 
 
 def test_config_of_the_source_is_kept_and_edited():

@@ -62,7 +62,7 @@ def test_the_canary_sings(tmp_path: Path) -> None:
     assert (tmp_path / "trace").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*weights_only")
+@pytest.mark.filterwarnings("ignore:.*as plain data")
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_weights(tmp_path: Path, model: Path, kind: str, sharded: bool) -> None:

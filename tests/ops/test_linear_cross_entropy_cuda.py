@@ -37,6 +37,7 @@ def test_loss_and_gradients(
         held,
         beta,
         sums_within=1e-5,  # as next to float64 below
+        rounded=dtype,
     )
     assert exact.grad is not None and exact_weight.grad is not None
     assert made[5].item() == pytest.approx(1 + expected.item(), rel=1e-5)

@@ -18,6 +18,8 @@ from fastsft.reporting.columns import columns
 from fastsft.reporting.memory_table import memory_table
 from fastsft.reporting.run_summary import end_page, reports_line, start_page
 from fastsft.reporting.throughput import Pace
+from fastsft.trainer.loss_meter import LossMeter
+from fastsft.trainer.loss_watch import LossWatch
 
 LABELLING = {
     "mask_policy": "spans",
@@ -51,7 +53,7 @@ def trainer(tmp_path):
         packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)), eval_dataset=None,
         train_dataset=types.SimpleNamespace(labelling=LABELLING), memory_plan=memory, memory=Room(8 << 30),
         state=TrainerState(global_step=3, max_steps=3),
-        progress=types.SimpleNamespace(pace=Pace()),
+        progress=types.SimpleNamespace(pace=Pace()), losses=LossMeter(), loss_watch=LossWatch(64, 2e-5),
     )  # fmt: skip
 
 
@@ -92,6 +94,21 @@ def test_a_step_of_more_conversations_than_there_are_is_a_warning(trainer):
     trainer.args.gradient_accumulation_steps = 1000
     page = " ".join(start_page(trainer).split())
     assert f"warning a step takes 2,000 conversations, and {len(trainer.train_rows)} are there" in page
+
+
+def test_a_run_that_ends_within_its_warm_up_is_a_warning(trainer):
+    """Of 3 steps with 30 of warm-up the last has 2/30 of the rate (linear warm-up from 0)."""
+    trainer.args = TrainingArguments("o", warmup_steps=30, learning_rate=3e-5)
+    trainer.plan = RunPlan(1, 1, 3, 3, 3)
+    page = " ".join(start_page(trainer).split())
+    assert "warning a warm-up of 30 steps is not over when the run of 3 steps ends" in page
+    assert "comes to 2e-06, never to 3e-05" in page
+    trainer.args = TrainingArguments("o", warmup_steps=30, lr_scheduler_type="constant")
+    assert "warm-up of 30 steps is not over" not in " ".join(start_page(trainer).split())
+
+
+def test_the_page_says_that_all_is_trained(trainer):
+    assert "trained     all 1,234,567 parameters" in start_page(trainer)
 
 
 def test_end_page(trainer, tmp_path):

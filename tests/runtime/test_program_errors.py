@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from fastsft import _C
 from fastsft.program.main import EXIT_ERROR, EXIT_PEER_LOST, run_script
@@ -51,6 +52,16 @@ class Left(BaseException):
             "error: out of memory; give the run more",
         ),
         (RuntimeError(ALLOCATOR), EXIT_ERROR, "error: out of memory; give the run more"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+            EXIT_ERROR,
+            "error: out of memory; give the run more, or smaller records and batches: CUDA out of memory",
+        ),
+        (
+            torch.AcceleratorError("CUDA error: illegal access\nmore"),
+            EXIT_ERROR,
+            f"error: {_C.whereabouts()}: the GPU failed: CUDA error: illegal access; ",
+        ),
         (
             _C.CollectiveError("all_gather failed: Connection closed by peer"),
             EXIT_PEER_LOST,

@@ -402,7 +402,7 @@ class Harmful:
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_no_code_of_a_file_runs(copied: Path, name: str) -> None:
     torch.save({"state": Harmful()}, copied / name)
-    refused(copied, rf"{name}: expected .*weights_only=True\) does not read")
+    refused(copied, rf"{name}: expected .* is not plain data")
 
 
 def test_a_sharded_folder_of_another_python(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_no_code_of_a_sharded_folder_runs(copied: Path) -> None:
     (copied / "optimizer.pt").unlink()
     (copied / "optimizer_0").mkdir()
     (copied / "optimizer_0" / ".metadata").write_bytes(pickle.dumps(Harmful()))
-    refused(copied, r"\.metadata: expected metadata of torch.distributed.checkpoint .*does not belong there")
+    refused(copied, r"\.metadata: expected metadata of .*which plain data does not need")
 
 
 def test_weights_of_another_model(copied: Path) -> None:

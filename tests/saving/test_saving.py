@@ -166,7 +166,7 @@ def pickled(model, directory, shards=1):
 def test_pickled_weights(tmp_path, model, shards, compute_dtype):
     source = pickled(model, tmp_path / "bin", shards)
     engine = new_engine((source / "config.json").read_text(), compute_dtype=compute_dtype)
-    with pytest.warns(UserWarning, match="weights_only") as caught:
+    with pytest.warns(UserWarning, match="as plain data") as caught:
         saving.load_weights(engine, source)
     assert len(caught) == 1
     assert same(engine.named_parameters(), weights_of(model))
@@ -194,7 +194,7 @@ class Canary:
         return open, (str(self.path), "w")
 
 
-@pytest.mark.filterwarnings("ignore:.*weights_only")
+@pytest.mark.filterwarnings("ignore:.*as plain data")
 def test_pickles_never_run_code(tmp_path, model):
     source = pickled(model, tmp_path / "bin")
     torch.save({"a": Canary(tmp_path / "trace")}, source / "pytorch_model.bin")
@@ -204,7 +204,7 @@ def test_pickles_never_run_code(tmp_path, model):
     assert not (tmp_path / "trace").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*weights_only")
+@pytest.mark.filterwarnings("ignore:.*as plain data")
 @pytest.mark.parametrize("content", [{"a": 1}, [1], {"a": torch.zeros(2)}])
 def test_pickles_that_hold_no_model(tmp_path, model, content):
     source = pickled(model, tmp_path / "bin")

@@ -208,7 +208,7 @@ KINDS: list[tuple[str, Any, str, str]] = [
         "unlabelled: no_reply_left",
         "excluded: no_reply_left",
     ),
-    ("train is false", conv(*GOOD, train=False), "kept", "excluded: not_trained"),
+    ("developer as first message", conv(msg("developer", "Be brief."), *GOOD), "stops: unknown_role", "kept"),
     ("other keys and duplicate ids", conv(*GOOD, id="a", source="web"), "kept", "kept"),
 ]
 
@@ -232,6 +232,9 @@ The word before the colon is the outcome, the words after it are the names in `d
 * *salvaged*: a part was taken out or repaired, the rest is labelled
 * *dropped*, *unlabelled*: stays in its place and teaches nothing, as with FastChat
 * *excluded*: has no row
+
+A field such as `train` or `weight` that would not be followed (`bad_mark`) stops a run, also with `skip`
+([data files](data_files.md#fields-that-say-what-is-learned)).
 
 | record | fastchat | spans |
 |---|---|---|

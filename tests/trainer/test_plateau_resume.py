@@ -76,14 +76,20 @@ def test_evaluations_at_the_start_of_resumed_runs_do_not_count(model: Path, tmp_
     assert rates(run) == rates(whole)
 
 
-def test_checkpoints_hold_what_was_taken(model: Path, tmp_path: Path) -> None:
-    """Also numbers that are not finite."""
+@pytest.mark.parametrize(
+    ("first", "second", "taken"),
+    [(0.5, 0.25, [0.5, 0.25]), (float("nan"), 0.25, [0.25]), (0.5, float("inf"), [0.5])],
+)
+def test_checkpoints_hold_what_was_taken(
+    model: Path, tmp_path: Path, first: float, second: float, taken: list[float]
+) -> None:
+    """Numbers that are not finite are not."""
     run = trainer(model, tmp_path, stop=3)
-    values = iter([float("nan"), 2.0, float("inf"), 3.0])  # the second one is the callback's
+    values = iter([first, 2.0, second, 3.0])  # 2.0 is the callback's
     run.compute_metrics = lambda predicted: {"c": next(values)}
     run.train()
     saved = json.loads((tmp_path / "checkpoint-3/fastsft_state.json").read_text())
-    assert [str(value) for value in saved["plateau"]["taken"]] == ["nan", "inf"]
+    assert saved["plateau"]["taken"] == taken
     resumed = trainer(model, tmp_path)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 8

@@ -139,9 +139,13 @@ def test_evaluation_weighs_batches_by_samples(tmp_path):
     }  # fmt: skip
 
 
-def test_evaluation_of_a_batch_without_targets_is_nan(tmp_path):
-    run = fake_trainer(tmp_path, eval_rows=Rows([3, 3, 3], [1, 0, 0]), per_device_eval_batch_size=2)
-    assert math.isnan(run.evaluate()["eval_loss"])
+def test_evaluation_of_a_batch_without_targets_adds_nothing(tmp_path):
+    rows = (Rows([3, 3, 3], [1, 0, 0]), Rows([3, 3], [1, 0]), Rows([3], [0]))
+    losses = [
+        fake_trainer(tmp_path, eval_rows=each, per_device_eval_batch_size=2).evaluate()["eval_loss"]
+        for each in rows
+    ]
+    assert losses[0] == losses[1] and math.isnan(losses[2])
 
 
 @pytest.mark.parametrize("logging_steps", [1, 2, 4])

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from fastsft import _C
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     CheckpointMonitor,
     Synchronizer,
-    WeightGroup,
     WeightReceiver,
     fsdp_save_state_dict,
     fsdp_sync_weight_nccl,
@@ -51,43 +49,6 @@ def save(engine: Any, job: Path, step: int, monitor: CheckpointMonitor | None = 
 
 def named(job: Path) -> int | None:
     return layout.read_iteration(job / layout.STATE_DICT_FILE)
-
-
-@pytest.mark.parametrize("backend", ["gloo", "shared_memory"])
-def test_two_members_with_one_rank_are_refused(backend: str) -> None:
-    store = dist.HashStore()
-
-    def second() -> WeightGroup:
-        end = time.monotonic() + LIMIT_S
-        while not store.check(["weights/0/joined/1"]):  # an `add` does not end a `wait` of this store
-            assert time.monotonic() < end
-            time.sleep(0.001)
-        return WeightGroup(store, 1, 3, backend=backend, timeout_s=LIMIT_S)
-
-    first, again = in_threads([lambda: WeightGroup(store, 1, 3, backend=backend, timeout_s=1.0), second])
-    assert isinstance(first, RuntimeError) and "rank 0, 2 has not joined generation 0" in str(first)
-    assert isinstance(again, ValueError)
-    assert "rank 1 has joined generation 0 of this group before" in str(again)
-
-
-@pytest.mark.parametrize("rank", [-1, 2, 7])
-def test_a_member_too_many_is_refused(rank: int) -> None:
-    with pytest.raises(ValueError, match=f"rank: expected 0 to 1 in a group of 2, got {rank}"):
-        WeightGroup(dist.HashStore(), rank, 2)
-
-
-def test_a_receiver_that_was_started_again_joins_the_next_generation(engine: Any) -> None:
-    store = dist.HashStore()
-    groups = in_threads([lambda r=r: WeightGroup(store, r, 2, timeout_s=LIMIT_S) for r in (0, 1)])
-    plan, options = sync_plan(engine), {"mode": "native", "deadline_s": LIMIT_S}
-    with pytest.raises(ValueError, match="or this one was started again"):
-        WeightGroup(store, 1, 2, timeout_s=LIMIT_S)
-    in_threads([group.rebuild for group in groups])
-    receiver = WeightReceiver(groups[1], plan, Loaded(), **options)
-    outcomes = in_threads(
-        [lambda: fsdp_sync_weight_nccl(engine, groups[0], **options), receiver.receive], LIMIT_S
-    )
-    assert outcomes == [1, 1]
 
 
 def test_a_receiver_that_is_late_is_waited_for_and_one_that_never_comes_is_not(engine: Any) -> None:

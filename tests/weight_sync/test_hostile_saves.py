@@ -52,12 +52,12 @@ SHARD = "model_world_size_1_rank_0.pt"
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (Calls(os.system, "touch {mark}"), "it names posix.system, which no file of shards needs"),
+    (Calls(os.system, "touch {mark}"), "it names posix.system, which plain data does not need"),
     ({"a": Calls(DeviceMesh, "cpu", [0])}, "'a': expected a DTensor, got Inert"),
     ([torch.ones(2)], "expected a dictionary of DTensors, got list"),
     ({"a": torch.ones(2)}, "'a': expected a DTensor, got Tensor"),
-    ({"a": Calls(torch.load, "other.pt")}, "which no file of shards needs"),
-    ({"a": Calls(torch.UntypedStorage, 8)}, "not callable"),
+    ({"a": Calls(torch.load, "other.pt")}, "which plain data does not need"),
+    ({"a": Calls(torch.UntypedStorage, 8)}, "which is not callable here"),
     ({"a": Calls(torch._utils._rebuild_tensor_v3, *range(7))}, "not a file of shards"),
 ])  # fmt: skip
 def test_nothing_of_a_foreign_shard_is_called(tmp_path: Path, content: Any, message: str) -> None:

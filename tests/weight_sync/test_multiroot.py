@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from fastsft.weight_sync import SyncPlan, WeightReceiver
-from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler
+from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream
 from ranks import run_ranks
 from weight_sync_parts import multiroot_world
 
@@ -80,3 +80,36 @@ def test_shares_cover_every_row_once(world_size: int) -> None:
 def test_the_wrong_kind_of_group_is_refused(mode: str, group: Any) -> None:
     with pytest.raises(ValueError, match=r"group: expected (a list of groups|one group)"):
         WeightReceiver(group, SyncPlan([("a", "uint8", [1])]), print, mode=mode)
+
+
+class _OneByOne:
+    """A source that yields each tensor in a unit of its own."""
+
+    lends_memory = False
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def names(self) -> list[str]:
+        return list(self._tensors)
+
+    def sent_twice(self) -> dict[str, str]:
+        return {}
+
+    def whole(self) -> Any:
+        return ([item] for item in self._tensors.items())
+
+
+@pytest.mark.parametrize("empty", [1, 3])
+def test_tensors_without_bytes_between_two_buckets_are_passed_over(empty: int) -> None:
+    """No bucket has them, so nobody takes them from the stream."""
+    first, last = torch.arange(4, dtype=torch.uint8), torch.arange(4, 8, dtype=torch.uint8)
+    between = {f"empty.{number}": torch.empty(0, 3, dtype=torch.uint8) for number in range(empty)}
+    tensors = {"first": first, **between, "last": last}
+    plan = SyncPlan([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
+    assert [bucket.first for bucket in plan.buckets("tensor_batches", 4)] == [0, empty + 1]
+    stream = TensorStream(cast(Any, _OneByOne(tensors)), plan)
+    assert torch.equal(stream.take(0, 0)[0], first)
+    (found,) = stream.take(empty + 1, empty + 1)
+    assert torch.equal(found, last)
+    stream.drain()

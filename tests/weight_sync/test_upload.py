@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -106,3 +109,50 @@ def test_a_synchronizer_that_never_answers_is_an_error() -> None:
     engine = make_engine(make_model(False), "plain")
     with pytest.raises(RuntimeError, match=r"set_model_state_dict: no answer within 0\.1 seconds"):
         fsdp_upload_state_dict(engine, Silent(), 1, LOGGER, deadline_s=0.1)
+
+
+class Slow:
+    """A synchronizer of this process whose answer does not come."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def set_model_state_dict(self, state_dict: Any, step: int) -> None:
+        self.go_on.wait(60.0)
+
+
+class SlowCoroutine(Slow):
+    async def set_model_state_dict(self, state_dict: Any, step: int) -> None:
+        self.go_on.wait(60.0)  # and keeps its loop
+
+
+class SlowPacked(Slow):
+    def set_packed_model_state_dict(self, *_: Any) -> None:
+        self.go_on.wait(60.0)
+
+
+@pytest.mark.parametrize("kind", [Slow, SlowCoroutine, SlowPacked])
+def test_a_synchronizer_that_hangs_is_given_up_at_the_deadline(kind: Any) -> None:
+    synchronizer, engine = kind(), make_engine(make_model(False), "plain")
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"set_(packed_)?model_state_dict: no answer within 0\.3 seconds"):
+        fsdp_upload_state_dict(engine, synchronizer, 1, LOGGER, deadline_s=0.3)
+    assert time.monotonic() - began < 30.0
+    synchronizer.go_on.set()
+    fsdp_upload_state_dict(engine, synchronizer, 1, LOGGER, deadline_s=30.0)  # nothing is held
+
+
+def test_a_synchronizer_runs_under_the_callers_settings() -> None:
+    """Gradients off, and what contextvars say, as on the caller's own thread."""
+    seen: list[Any] = []
+    name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="")
+
+    class Notes:
+        def set_model_state_dict(self, state_dict: Any, step: int) -> None:
+            seen.append((torch.is_grad_enabled(), name.get()))
+            raise TimeoutError("its own")
+
+    name.set("rollout")
+    with torch.no_grad(), pytest.raises(RuntimeError, match="TimeoutError: its own"):
+        fsdp_upload_state_dict(make_engine(make_model(False), "plain"), Notes(), 1, LOGGER, deadline_s=30.0)
+    assert seen == [(False, "rollout")]

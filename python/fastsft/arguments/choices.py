@@ -36,3 +36,9 @@ def name_choices(args: object) -> None:
 def plain(value: object) -> object:
     """A `Choice` as its plain string; any other value as it is."""
     return value.value if isinstance(value, Choice) else value
+
+
+def is_same(one: object, other: object) -> bool:
+    """Equal and of one type: True is not 1."""
+    one, other = plain(one), plain(other)
+    return type(one) is type(other) and bool(one == other)

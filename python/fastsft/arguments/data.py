@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from fastsft.arguments.given import RecordsGiven
 from fastsft.arguments.support import used
 from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data_files
 
 
 @dataclass
-class DataArguments:
+class DataArguments(RecordsGiven):
     """The conversations to learn from."""
 
     # None without their flags, and annotated as FastChat's are.
@@ -69,6 +70,9 @@ class DataArguments:
         check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
+        check_share(self.max_dropped)
+        if self.dump_masked < 0:
+            raise ValueError(f"--dump_masked: expected 0 or more samples, got {self.dump_masked}")
         check_lazy_split(self.lazy_preprocess, self.overlong)
 
     def check_files(self) -> None:
@@ -86,6 +90,13 @@ class DataArguments:
         if self.data_path is None:
             raise ValueError("--data_path: expected a file of conversations, got none")
         self.check_flags()
+
+
+def check_share(max_dropped: float) -> None:
+    """ValueError for a --max_dropped that is no share of the data."""
+    if not 0 <= max_dropped <= 1:
+        percent = f"; {max_dropped:g} % is {max_dropped / 100:g}" if 1 < max_dropped <= 100 else ""
+        raise ValueError(f"--max_dropped: expected a share from 0 to 1, got {max_dropped:g}{percent}")
 
 
 def check_lazy_split(lazy_preprocess: bool, overlong: str) -> None:

@@ -8,6 +8,7 @@ from fastsft.arguments.derived import ArgumentViews
 from fastsft.arguments.evaluation import EvaluationArguments
 from fastsft.arguments.faults import FaultArguments
 from fastsft.arguments.for_transformers import ForTransformers
+from fastsft.arguments.given import RecordsGiven
 from fastsft.arguments.hub import HubArguments
 from fastsft.arguments.optimizer import OptimizerArguments
 from fastsft.arguments.precision import PrecisionArguments
@@ -32,5 +33,6 @@ class ArgumentFields(
     OptimizerArguments,
     BatchArguments,
     RunArguments,
+    RecordsGiven,
 ):
     """No dataclass itself: TrainingArguments is the one that users make."""

@@ -7,9 +7,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from fastsft.arguments.choices import is_same
 from fastsft.arguments.data import DataArguments
+from fastsft.arguments.given import differing, given_fields, made_with
 from fastsft.arguments.training import TrainingArguments
-from fastsft.arguments.user_values import is_same
 from fastsft.runtime.messages import warn_once
 from fastsft.trackers.registry import trackers
 
@@ -43,7 +44,7 @@ def as_arguments(args: object) -> TrainingArguments:
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
     known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     values = {name: value for name, value in given.items() if name in known}
-    adopted = TrainingArguments(**{**values, **_settled(values)})
+    adopted = made_with(TrainingArguments, {**values, **_settled(values)}, differing(type(args), values))
     for name in given.keys() - known:
         setattr(adopted, name, given[name])
     adopted._source, adopted._source_values = args, copy.deepcopy(_plain(values))
@@ -103,7 +104,8 @@ def data_settings(data_args: object) -> DataArguments:
     if isinstance(data_args, DataArguments):
         return data_args
     names = [field.name for field in dataclasses.fields(DataArguments)]
-    return DataArguments(**{name: getattr(data_args, name) for name in names if hasattr(data_args, name)})
+    values = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
+    return made_with(DataArguments, values, given_fields(data_args))
 
 
 def _refuse_overrides(kind: type) -> None:

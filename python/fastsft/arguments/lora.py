@@ -6,12 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from fastsft.arguments.given import RecordsGiven, RefusedFlagsError, was_given
 from fastsft.arguments.support import default_of, inert, used
 from fastsft.arguments.treatment import apply_treatments
+from fastsft.runtime.messages import warn_once
 
 
 @dataclass
-class LoraArguments:
+class LoraArguments(RecordsGiven):
     """Low-rank adapters (LoRA)."""
 
     lora: bool = used(False, "train low-rank adapters, the model stays as it is; fastsft.train_lora does")
@@ -34,13 +36,45 @@ class LoraArguments:
     def __post_init__(self) -> None:
         apply_treatments(self, LoraArguments)
         if self.lora:
+            self._check_values()
             return
-        for field in dataclasses.fields(LoraArguments):
-            if getattr(self, field.name) != default_of(field):
-                raise ValueError(
-                    f"--{field.name}: expected with --lora True, or in python -m fastsft.train_lora; without "
-                    "adapters it has no effect: add --lora True, or leave it out"
-                )
+        idle = [
+            field.name
+            for field in dataclasses.fields(LoraArguments)
+            if field.name != "lora"
+            and (was_given(self, field.name) or getattr(self, field.name) != default_of(field))
+        ]
+        if idle:
+            raise RefusedFlagsError(
+                f"--{', --'.join(idle)}: expected with --lora True, or in python -m fastsft.train_lora; "
+                "without "
+                f"adapters {'it has' if len(idle) == 1 else 'they have'} no effect: add --lora True, or "
+                "leave "
+                f"{'it' if len(idle) == 1 else 'them'} out",
+                idle,
+            )
+
+    def _check_values(self) -> None:
+        """ValueError for adapters that can change nothing; a line for values that hardly anybody means."""
+        if self.lora_alpha == 0:
+            raise ValueError(
+                "--lora_alpha: expected another number than 0, with which adapters are multiplied"
+            )
+        if self.lora_alpha < 0:
+            warn_once(f"--lora_alpha {self.lora_alpha} takes off what adapters add; usual are 8 to 64")
+        if self.lora_r > _MOST_RANK:
+            warn_once(
+                f"--lora_r {self.lora_r:,}: adapters of such a rank are larger than most linear layers; "
+                "usual are 4 "
+                "to 256"
+            )
+        if 1 > self.lora_dropout > _MOST_DROPOUT:
+            warn_once(
+                f"--lora_dropout {self.lora_dropout:g} drops most of what adapters read; usual are 0 to 0.1"
+            )
+
+
+_MOST_RANK, _MOST_DROPOUT = 1024, 0.5
 
 
 @dataclass

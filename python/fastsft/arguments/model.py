@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastsft.arguments.given import RecordsGiven
 from fastsft.arguments.support import used
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(RecordsGiven):
     """The model to fine-tune."""
 
     model_name_or_path: str | None = used("facebook/opt-125m", "directory or hub name")

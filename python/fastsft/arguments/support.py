@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
+from fastsft.arguments.parsing.field_action import FieldAction
+
 T = TypeVar("T")
 Treatment = Literal["IMPLEMENT", "NO-OP", "REJECT"]
 
@@ -63,7 +65,9 @@ def refused(default: T, text: str, instead: str, *, neutral: tuple[object, ...] 
 
 
 def _field(default: T, meaning: Meaning) -> T:
-    metadata = {"help": meaning}
+    metadata: dict[str, Any] = {"help": meaning}
+    if default is not True:  # HfArgumentParser would hand the action to its --no_ flag, too
+        metadata["action"] = FieldAction
     if isinstance(default, list):
         factory: Callable[[], Any] = default.copy
         listed: T = dataclasses.field(default_factory=factory, metadata=metadata)

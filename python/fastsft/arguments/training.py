@@ -17,6 +17,8 @@ from fastsft.arguments.rules.environment import check_environment
 from fastsft.arguments.rules.evaluation import settle_best_model, settle_evaluation
 from fastsft.arguments.rules.faults import settle_faults
 from fastsft.arguments.rules.hub import settle_hub
+from fastsft.arguments.rules.idle_flags import name_idle_flags
+from fastsft.arguments.rules.odd_values import name_odd_values
 from fastsft.arguments.rules.optimizer import settle_optimizer
 from fastsft.arguments.rules.precision import settle_precision
 from fastsft.arguments.rules.reports import settle_reports
@@ -54,6 +56,8 @@ class TrainingArguments(ArgumentFields):
         settle_best_model(self)
         settle_hub(self)
         settle_faults(self)
+        name_idle_flags(self)
+        name_odd_values(self)
         name_choices(self)
         self._record = record_of(self, TrainingArguments, given)
 

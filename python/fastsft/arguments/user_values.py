@@ -11,7 +11,8 @@ import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsft.arguments.choices import plain
+from fastsft.arguments.choices import is_same
+from fastsft.arguments.given import RecordsGiven, note_set
 from fastsft.arguments.support import default_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def values_of(args: object, declared: type[DataclassInstance]) -> dict[str, Any]
 
 
 def restore_given(
-    args: object, declared: type[DataclassInstance], record: Record, set_now: frozenset[str]
+    args: RecordsGiven, declared: type[DataclassInstance], record: Record, set_now: frozenset[str]
 ) -> dict[str, Any]:
     """Put back what was given where nothing changed since `record`. Returns the values that are given now.
 
@@ -54,9 +55,10 @@ def restore_given(
     for name in record.keys() - changed:
         setattr(args, name, _copied(record[name][0]))
     defaults = {field.name: default_of(field) for field in dataclasses.fields(declared)}
-    for old, new in _NEW_NAMES.items():
-        if new in changed and old not in changed:
-            setattr(args, old, defaults[old])
+    replaced = {old for old, new in _NEW_NAMES.items() if new in changed and old not in changed}
+    for old in replaced:
+        setattr(args, old, defaults[old])
+    note_set(args, changed, replaced)
     return values_of(args, declared)
 
 
@@ -64,12 +66,6 @@ def record_of(args: object, declared: type[DataclassInstance], given: dict[str, 
     """The record of arguments that are settled now."""
     settled = values_of(args, declared)
     return {name: (given[name], settled[name]) for name in given}
-
-
-def is_same(one: object, other: object) -> bool:
-    """Equal and of one type: True is not 1."""
-    one, other = plain(one), plain(other)
-    return type(one) is type(other) and bool(one == other)
 
 
 def _copied(value: T) -> T:

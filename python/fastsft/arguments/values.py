@@ -28,6 +28,8 @@ class Range(NamedTuple):
 _NOT_NEGATIVE = Range("0 or more", lambda value: 0 <= value < float("inf"))
 _SHARE = Range("0 or more and below 1", lambda value: 0 <= value < 1)
 _SEED = Range("0 or more and below 2^63", lambda value: 0 <= value < 2**63)
+_FINITE = Range("a finite number", lambda value: abs(value) < float("inf"))
+_AT_LEAST_ONE = Range("at least 1", lambda value: value >= 1)
 _RANGES = {
     "learning_rate": _NOT_NEGATIVE,
     "weight_decay": _NOT_NEGATIVE,
@@ -38,7 +40,23 @@ _RANGES = {
     "eval_delay": _NOT_NEGATIVE,
     "seed": _SEED,
     "data_seed": _SEED,
-    "ddp_timeout": Range("at least 1", lambda value: value >= 1),
+    "ddp_timeout": _AT_LEAST_ONE,
+    "max_steps": Range("-1 (by epochs) or more", lambda value: value >= -1),
+    "dataloader_prefetch_factor": _AT_LEAST_ONE,
+    "save_patience": _NOT_NEGATIVE,
+    "loss_spike_factor": _NOT_NEGATIVE,
+    **dict.fromkeys(
+        (
+            "num_train_epochs",
+            "warmup_steps",
+            "warmup_ratio",
+            "logging_steps",
+            "save_steps",
+            "eval_steps",
+            "neftune_noise_alpha",
+        ),
+        _FINITE,
+    ),
 }
 
 

@@ -68,6 +68,8 @@ _RUN_STATE: Mapping[str, Shape] = {
             "count": Count,
             "before": Number,
             "count_before": Count,
+            "diluted": Optional(ListOf(Count)),
+            "is_diluted": Optional(bool),
         }
     ),
 }

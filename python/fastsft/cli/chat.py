@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _NEXT = {"role": "user", "content": "?"}
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C ends a reply"
+_LEAVE, _RESET, _ASK = ("/exit", "/quit", "/bye", "/q"), ("/reset", "/clear", "/new"), ("/help", "/?", "/h")
+_COMMAND = re.compile(r"/[a-z?]+$")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +46,16 @@ def main(arguments: Sequence[str]) -> int:
             seconds = time.perf_counter() - started
             by = "" if model.engine_kind == "native" else ", by transformers' own forward"
             print(f"{args.model}: template {model.prompts.name}{by}, loaded in {seconds:.1f} s\n{_HELP}")
+    _silence_libraries()
     return Talk(model, args).run(questions)
+
+
+def _silence_libraries() -> None:
+    """Keep warnings of libraries out of replies. Those of loading the model have been shown."""
+    warnings.simplefilter("ignore")
+    library = sys.modules.get("transformers")
+    if library is not None:
+        library.logging.set_verbosity_error()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -99,11 +112,14 @@ class Talk:
         """Answer each; 1 when one had no answer."""
         status = 0
         for question in questions:
-            if question.strip() == "/exit":
+            word = question.strip().lower()
+            if word in _LEAVE:
                 break
-            if question.strip() == "/reset":
+            if word in _RESET:
                 self._reset()
-            elif question.strip():
+            elif _COMMAND.match(word):
+                print(_HELP if word in _ASK else f"no command {word}; {_HELP}")
+            elif word:
                 status = max(status, self._answer(question))
         return status
 

@@ -25,14 +25,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not words:
             return _print(examine_installation(own.skip))
-        values = parse_words(words)
+        values, given = parse_words(words)
         ranks = launch().world_size
         ranks = ranks if ranks > 1 else ranks_to_start(words, args_file=args_file())
     except (ValueError, OSError) as error:
         if launch().rank == 0:
             complain("doctor", error)
         return 2
-    results = examine_run(Run(values, ranks, own.records), own.skip)
+    results = examine_run(Run(values, ranks, own.records, given), own.skip)
     if launch().rank != 0:
         _take_part(results)
         return 0

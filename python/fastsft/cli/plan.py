@@ -12,6 +12,7 @@ from typing import Any
 
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.optimizer import OPTIMIZERS
+from fastsft.arguments.parsing.field_action import FieldAction, fields_on_line
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.arguments.precision import PrecisionArguments, attention_kernels, state_flag_choices
 from fastsft.arguments.sharding_arguments import (
@@ -87,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     usual = LoraArguments()
     for name in _LORA:
         value = getattr(usual, name)
-        parser.add_argument(f"--{name}", default=value, help="as in training", **_taken(value))
+        parser.add_argument(
+            f"--{name}", default=value, help="as in training", action=FieldAction, **_taken(value)
+        )
     add_trust(parser)
     parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
@@ -172,7 +175,9 @@ def _setting(args: argparse.Namespace) -> Setting:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    lora = LoraArguments(lora=args.lora, **{name: getattr(args, name) for name in _LORA})
+    lora = LoraArguments(
+        lora=args.lora, **{name: getattr(args, name) for name in _LORA if name in fields_on_line(args)}
+    )
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")

@@ -14,7 +14,7 @@ from fastsft.cli.trust import add_trust
 from fastsft.doctor.examination import examined
 from fastsft.doctor.lines import count_text, result_text
 from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.verification import adapters, contents, files
+from fastsft.doctor.verification import adapters, contents, files, library
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
 from fastsft.doctor.verification.subject import Subject
 from fastsft.reporting.columns import page_width
@@ -29,6 +29,7 @@ CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
     "tied weights": (contents.check_tied, "copy or download the weights again"),
     "tokenizer": (contents.check_tokenizer, "copy or download the tokenizer's files again"),
     "template": (contents.check_template, "copy or download the tokenizer's files again"),
+    "transformers": (library.check_library, "copy or download the directory again"),
     "state": (files.check_state, "take another checkpoint"),
 }
 # Of an adapter these, in place of the model's.
@@ -80,7 +81,7 @@ def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Resu
     """One result a check, as they come. trust_remote_code: a model class of the directory is run."""
     subject, checks = Subject(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
-        del checks["tied weights"]
+        del checks["tied weights"], checks["transformers"]
         checks |= _OF_ADAPTERS
     for name, (check, way_out) in checks.items():
         yield examined(name, lambda check=check: check(subject), way_out)  # type: ignore[misc]

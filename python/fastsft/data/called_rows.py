@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastsft.arguments.data import DataArguments
+from fastsft.arguments.given import was_given
 from fastsft.arguments.support import default_of
 
 _NAMES = ("input_ids", "labels", "attention_mask")
@@ -42,7 +43,8 @@ def refuse_label_flags(data_args: object, name: str) -> None:
     """ValueError for flags of labels, which have no effect on rows that a script makes."""
     for field in dataclasses.fields(DataArguments):
         value = getattr(data_args, field.name, field.default)
-        if field.name not in _OF_ANY_ROWS and value != default_of(field):
+        is_asked = was_given(data_args, field.name) or value != default_of(field)
+        if field.name not in _OF_ANY_ROWS and is_asked:
             raise ValueError(
                 f"--{field.name} {value} has no effect: train.{name} was set by the script and makes the "
                 "rows; leave the flag out"

@@ -12,7 +12,7 @@ from fastsft.data.chat.labelling import LIMIT, LabelSettings, describe, make_lab
 from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
-from fastsft.data.record_sources import sources_of
+from fastsft.data.record_sources import learned_sources
 from fastsft.data.tool_records import settings_for
 from fastsft.runtime.messages import warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
@@ -45,7 +45,7 @@ def label_conversation_file(
                 "load the tokenizer with fastsft.Tokenizer.from_pretrained(directory)"
             )
         records = read_records(data_files(str(path)), options.max_record_bytes, options.data_format)
-        return label_sources(sources_of(records), tokenizer)
+        return label_sources(learned_sources(records), tokenizer)
     native = native or needed_native(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     settings = settings_for(settings, tokenizer, str(path))

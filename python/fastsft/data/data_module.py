@@ -8,17 +8,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fastsft import _C
 from fastsft.arguments.data import check_lazy_split
 from fastsft.data.called_rows import refuse_label_flags
 from fastsft.data.chat.labelling import EACH, LabelSettings
 from fastsft.data.chat.policy_choice import settle_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
-from fastsft.data.dropped_records import check_dropped, result_lines
+from fastsft.data.dropped_records import check_dropped, result_lines, shared_line
 from fastsft.data.format_lines import format_lines
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
 from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
 from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
 from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
@@ -35,10 +37,19 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
     path = getattr(data_args, "eval_data_path", None)
-    return {
-        "train_dataset": train,
-        "eval_dataset": _load_dataset(path, tokenizer, data_args) if path else None,
-    }
+    evaluated = _load_dataset(path, tokenizer, data_args) if path else None
+    if evaluated is not None:
+        _note_shared(str(path), evaluated, train)
+    return {"train_dataset": train, "eval_dataset": evaluated}
+
+
+def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
+    """A line about rows that are evaluated and trained."""
+    rows, others = (getattr(each, "native", None) for each in (evaluated, trained))
+    if launch().rank != 0 or not isinstance(rows, _C.TokenDataset) or not isinstance(others, _C.TokenDataset):
+        return
+    if line := shared_line(path, rows, others):
+        tell(line)
 
 
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:

@@ -22,7 +22,8 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float) -> None:
         return
     if total == 0:
         raise DataError(f"{path}: expected conversations, got none")
-    reason = f"{missing} of {total} conversations have no label, --max_dropped {max_dropped:g} allows fewer"
+    unit = "rows" if report.num_whole < total else "conversations"
+    reason = f"{missing} of {total} {unit} have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
     told = [*_causes(report), calls_note(report), "fastsft inspect shows such records", report.summary()]
@@ -55,3 +56,18 @@ def result_lines(report: _C.DataReport, max_length: int) -> Iterator[str]:
     if cut := report.num_truncated:
         longest = f"--model_max_length {max_length}"
         yield f"{cut:,} row{' is' if cut == 1 else 's are'} cut at {longest}, or left out beyond it"
+
+
+def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> str:
+    """A line about rows of evaluation data that are trained, too; "" where there are none."""
+    from fastsft import _C
+
+    count = _C.count_shared_rows(rows, trained)
+    if count == 0:
+        return ""
+    whole = "all its rows" if count == len(rows) else f"{count:,} of its {len(rows):,} rows"
+    return (
+        f"{path}: {whole} are in the training data, too, and their loss says how well these are known by "
+        "heart; evaluate on records that --data_path does not have (shares of one file, as in a.json:0.9 and "
+        "a.json:0.1, have records in common)"
+    )

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
+# The end of a message about a token without a row of the embedding.
+WITHOUT_ROW = (
+    "call resize_token_embeddings(len(tokenizer)) of the model with transformers, save model and tokenizer "
+    "into one directory, and name that; or do tokenizer and model not belong together?"
+)
+
 
 class SizedDataset(Protocol):
     """A data set with a length and rows by number; a row is whatever its owner makes."""

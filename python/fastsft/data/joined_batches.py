@@ -6,6 +6,7 @@ import numpy as np
 
 from fastsft import _C
 from fastsft.data.batch_reads import ReadBatch
+from fastsft.data.interfaces import WITHOUT_ROW
 from fastsft.data.item_rows import append_item
 from fastsft.data.item_rules import ItemRules
 
@@ -46,6 +47,5 @@ def check_ids(native: _C.TokenDataset, numbers: list[int], vocab_size: int) -> N
         ids = native.ids(place)
         if len(ids) and int(ids.max()) >= vocab_size:
             raise ValueError(
-                f"row {number} has token id {int(ids.max())}, the model knows {vocab_size}; "
-                "do tokenizer and model belong together?"
+                f"row {number} has token id {int(ids.max())}, the model knows {vocab_size}; {WITHOUT_ROW}"
             )

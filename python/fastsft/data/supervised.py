@@ -19,7 +19,7 @@ from fastsft.data.called_rows import called_columns
 from fastsft.data.conversation_labels import label_sources
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows
-from fastsft.data.record_sources import sources_of
+from fastsft.data.record_sources import learned_sources, sources_of
 from fastsft.data.row_cache import RowCache
 from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
@@ -62,7 +62,7 @@ class SupervisedDataset(Dataset[Tensors]):
         if is_rebound("preprocess"):
             self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
-        self._rows = label_sources(sources_of(raw_data), tokenizer)
+        self._rows = label_sources(learned_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             say(line)
         if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
@@ -154,7 +154,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @cached_property
     def _lazy(self) -> LazyRows:
-        rows = label_sources(sources_of(self.raw_data), self.tokenizer)
+        rows = label_sources(learned_sources(self.raw_data), self.tokenizer)
         return LazyRows.of(rows, self.tokenizer, self.raw_data)
 
     @property
@@ -192,7 +192,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         if lazy is not None and "raw_data" not in self.__dict__ and lazy.has_tokenizer(self.tokenizer):
             return cast(LazyRows, lazy).rows.row(i)
         alike = None if lazy is None else lazy.rows.label_alike
-        sources = sources_of([self.raw_data[i]])
+        sources = learned_sources([self.raw_data[i]])
         if alike is not None:
             return cast(LabelledRows, alike(sources, self.tokenizer)).row(0)
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
@@ -210,7 +210,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
                 return None
             alike = label_sources if lazy is None else lazy.rows.label_alike or label_sources
             lazy = LazyRows.of(
-                alike(sources_of(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
+                alike(learned_sources(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
             )
             self._lazy = lazy
         if lazy.can_change_unseen or not lazy.are_rows(self.cached_data_dict):

@@ -20,7 +20,7 @@ from fastsft.sources.data_files import DataFile
 from fastsft.tokenizer.kept_files import KeptFiles
 
 # Raised with every change of what labelling makes of the same inputs.
-_LABEL_VERSION = 9
+_LABEL_VERSION = 10
 FILE_CHANGED = "a data file changed while it was read; start again when nothing writes to it"
 
 

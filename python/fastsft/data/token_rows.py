@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsft import _C
-from fastsft.data.interfaces import SizedDataset, is_sized, is_table
+from fastsft.data.interfaces import WITHOUT_ROW, SizedDataset, is_sized, is_table
 from fastsft.data.item_rules import ItemRules
 from fastsft.data.known_lengths import (
     Lengths,
@@ -111,8 +111,7 @@ class TokenRows:
         """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
         if self.native is not None and self.native.max_id >= vocab_size:
             raise ValueError(
-                f"the data has token id {self.native.max_id}, the model knows {vocab_size}; "
-                "do tokenizer and model belong together?"
+                f"the data has token id {self.native.max_id}, the model knows {vocab_size}; {WITHOUT_ROW}"
             )
 
     def with_bound(self, bound: int) -> TokenRows:

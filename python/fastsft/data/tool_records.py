@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.template_choice import MODEL, tool_source
+from fastsft.data.chat.template_choice import tool_source
+from fastsft.data.chat.template_names import MODEL
 from fastsft.sources.data_files import DataFile, data_files, open_reader
 
 # A field `tools` with a list or a text that is neither empty nor null. In a text its last quote is escaped.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.given import COMMAND_LINE, RefusedFlagsError, made_with
 from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.parsing.parser_options import unknown_words
@@ -48,14 +50,17 @@ def args_file() -> Path | None:
     return Path(found.origin).with_suffix(".args") if found and found.origin else None
 
 
-def parse_words(words: Sequence[str]) -> dict[str, Any]:
-    """Every flag's value. ValueError for words that training does not take; OSError for a --config."""
+def parse_words(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every flag's value, and by what those are given that are.
+
+    ValueError for words that training does not take; OSError for a --config.
+    """
     parser = _Parser(CLASSES, add_help=False)
     file = args_file()
     values, unknown = parser.parse_values(words, [file] if file is not None else [])
     if unknown:
         raise ValueError(unknown_words(unknown, parser._option_string_actions))
-    return vars(values)
+    return vars(values), parser.given
 
 
 class _Parser(DataclassParser):
@@ -67,34 +72,41 @@ class _Parser(DataclassParser):
 def check_configuration(run: Run) -> str:
     """All refusals, each with the flags before it taken back; the other checks go on without those flags."""
     refusals: list[str] = []
-    settled = [_settled(kind, run.values, refusals) for kind in CLASSES]
+    settled = [_settled(kind, run, refusals) for kind in CLASSES]
     run.model_args, run.data_args, run.args, run.lora_args = settled
     if run.args is not None and not refusals:
         _check_evaluation(run, refusals)
     if refusals:
         rest = "" if run.args is None else "; the checks below are of the run without these flags"
         raise ProblemError("\n".join(refusals) + rest, "change or leave out what is refused")
-    given = _num_given(run.values)
-    return f"{given} flag{'' if given == 1 else 's'} set, none refused"
+    return f"{_num_given(run.given)} set, none refused"
 
 
-def _settled(kind: type[T], values: dict[str, Any], refusals: list[str]) -> T | None:
+def _settled(kind: type[T], run: Run, refusals: list[str]) -> T | None:
     """An instance; None when no flag can be found to blame."""
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    own = {name: values[name] for name in fields}
+    own = {name: run.values[name] for name in fields}
+    given = {name: run.given[name] for name in fields if name in run.given}
     for _ in range(_MOST_REFUSALS):
         try:
-            made = kind(**own)
+            made = made_with(kind, own, given)
             _EARLY.get(kind, lambda made: None)(made)
             return made
         except ValueError as error:
             refusals.append(str(error))
-            named = [name for name in re.findall(r"--(\w+)", str(error)) if name in fields]
-            guilty = next((name for name in named if own[name] != default_of(fields[name])), None)
-            if guilty is None:
+            for guilty in (blamed := _blamed(error, given)):
+                own[guilty] = default_of(fields[guilty])
+                del given[guilty]
+            if not blamed:
                 return None
-            own[guilty] = default_of(fields[guilty])
     return None
+
+
+def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
+    """The given flags that an error is about: all that it names as refused together, else the first."""
+    if isinstance(error, RefusedFlagsError):
+        return [name for name in error.names if name in given]
+    return [name for name in re.findall(r"--(\w+)", str(error)) if name in given][:1]
 
 
 def _check_evaluation(run: Run, refusals: list[str]) -> None:
@@ -108,7 +120,8 @@ def _check_evaluation(run: Run, refusals: list[str]) -> None:
         refusals.append(str(error))
 
 
-def _num_given(values: dict[str, Any]) -> int:
-    """Flags whose value is another than without words."""
-    unset = vars(_Parser(CLASSES, add_help=False).parse_values([])[0])
-    return sum(value != unset[name] for name, value in values.items())
+def _num_given(given: Mapping[str, str]) -> str:
+    """`7 flags`; with those of a file `7 flags, 3 of them in run.yaml,`."""
+    files = Counter(by for by in given.values() if by != COMMAND_LINE)
+    of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
+    return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

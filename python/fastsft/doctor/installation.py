@@ -8,6 +8,7 @@ import platform
 import sys
 
 from fastsft.doctor.result import ProblemError
+from fastsft.runtime.devices import missing_kernels
 from fastsft.runtime.place import threads_per_rank
 
 _LEAST_PYTHON = (3, 11)
@@ -51,7 +52,13 @@ def check_gpus() -> str:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         return "none seen: runs compute on the CPU"
+    from fastsft import _C
+
     found = [torch.cuda.get_device_properties(number) for number in range(count)]
+    for each in found:
+        problem = missing_kernels((each.major, each.minor), _C.cuda_architectures) if _C.with_cuda else None
+        if problem:
+            raise ProblemError(f"{each.name}: {problem}", "build fastsft for this GPU")
     return ", ".join(f"{each.name} ({each.total_memory / 2**30:.0f} GiB)" for each in found)
 
 

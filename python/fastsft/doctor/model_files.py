@@ -8,6 +8,7 @@ from pathlib import Path
 from fastsft.arguments import LoraArguments
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
+from fastsft.doctor.source_words import words_read_past, written_by
 from fastsft.lora.merged_save import check_merged_place
 from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
@@ -38,11 +39,14 @@ def check_model(run: Run) -> str:
         _add_adapters(run, model, name, run.lora_args)
     _settle_positions(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    words = getattr(model, "engine_words", "")
+    words, written = getattr(model, "engine_words", ""), written_by(model.config)
+    if problem := words_read_past(model.config):
+        warn_once(problem)
     return "\n".join(
         [
             f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters",
             *([f"engine {words}"] if words else []),
+            *([written] if written else []),
         ]
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 class Run:
     """values: of every flag as parsed. ranks: that will train. records: of each data file that are looked at.
 
+    given: the flags that were given, and by what.
+
     Each check fills in what later ones need; what is None could not be made.
     """
 
     values: dict[str, Any]
     ranks: int = 1
     records: int = 200
+    given: Mapping[str, str] = field(default_factory=dict)
     model_args: ModelArguments | None = None
     data_args: DataArguments | None = None
     args: TrainingArguments | None = None

@@ -33,8 +33,10 @@ class InspectedData:
     def __repr__(self) -> str:
         """One line; `print` shows the records, and `summary` has the numbers."""
         report = self.report
+        is_divided = report.num_whole < report.num_records
+        of = f"rows of {report.num_whole:,} records" if is_divided else "records"
         return (
-            f"<{type(self).__name__} of {self.data}: {report.num_records:,} records, {report.num_kept:,} "
+            f"<{type(self).__name__} of {self.data}: {report.num_records:,} {of}, {report.num_kept:,} "
             f"kept, {report.num_learned:,} of {report.num_tokens:,} {self.unit} learned, {self.num_faults:,} "
             "faults>"
         )

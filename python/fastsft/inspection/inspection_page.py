@@ -71,7 +71,11 @@ def _cards(inspection: InspectedData) -> Iterator[str]:
     report = inspection.report
     rows = inspection.num_rows * inspection.width
     numbers = [
-        ("records", f"{report.num_records:,}", f"{report.num_kept:,} kept"),
+        (
+            f"rows of {report.num_whole:,} records" if report.num_whole < report.num_records else "records",
+            f"{report.num_records:,}",
+            f"{report.num_kept:,} kept",
+        ),
         (
             "without a label",
             f"{report.num_without_labels:,}",

@@ -113,8 +113,10 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
     )
     limit = f", at most {inspection.width:,} tokens" if of_tokens else ""
     yield f"  labels    {label_words(labels, limit)}"
+    is_divided = report.num_whole < report.num_records
+    of = f" of {report.num_whole:,} records" if is_divided else ""
     yield (
-        f"  records   {report.num_records:,}: {report.num_kept:,} kept, "
+        f"  {'rows' if is_divided else 'records':<9} {report.num_records:,}{of}: {report.num_kept:,} kept, "
         f"{report.num_without_labels:,} without a label "
         f"({percent(report.num_without_labels, report.num_records)}; {report.num_dropped:,} dropped, "
         f"{report.num_excluded:,} excluded); {report.num_salvaged:,} salvaged, "

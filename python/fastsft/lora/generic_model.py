@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.modules import HEAD
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
@@ -26,6 +27,10 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         self._base, self.settings = model, settings
         self.why_generic = model.why_generic
         super().__init__(model, settings, *args, **kwargs)
+
+    def engine_config(self) -> dict[str, Any]:
+        """The base model's."""
+        return self._base.engine_config()
 
     def _find_targets(self) -> Targets:
         return targets_of(self._plain.model, self.settings)
@@ -85,9 +90,12 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         if not isinstance(layer, LoraLayer):
             continue
         if type(layer) is not Linear:
+            kind = type(layer.get_base_layer()).__name__
             raise ValueError(
-                f"LoRA: target_modules match {name} ({type(layer.base_layer).__name__}); the generic engine "
-                f"has adapters of linear layers alone: name some of {', '.join(_linears(model))}"
+                f"LoRA: target_modules match {name} ({kind}), whose weights are no linear layer; the generic "
+                "engine has adapters of linear layers alone: --lora_target_modules "
+                f"{' '.join(each for each in _linears(model) if each != HEAD)}, or peft with transformers' "
+                "Trainer for the others"
             )
         adapters.append(
             Adapter(
@@ -108,9 +116,10 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
 
 
 def _linears(model: torch.nn.Module) -> list[str]:
-    """Ends of the names of linears, each once."""
+    """Ends of the names of linears, each once; of those with adapters the names that they had before."""
     found: dict[str, None] = {}
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D":
-            found[name.rpartition(".")[2]] = None
+        is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+        if is_linear and ".lora_" not in name:
+            found[name.removesuffix(".base_layer").rpartition(".")[2]] = None
     return list(found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.opening import find_targets
-from fastsft.lora.targets import Targets
+from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.conversion import Converted, convert_model
@@ -57,7 +57,7 @@ class MergedModel:
         _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter
         self._names = _names_of_files(model, source)
-        self._adapters = {f"{each.module}.weight": each for each in targets.adapters}
+        self._adapters = {name: each for each in targets.adapters for name in _names_of(each, model)}
         self._whole = {*targets.trained, *adapter.replaced(targets)}
 
     @classmethod
@@ -118,6 +118,24 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
     except ValueError as error:
         about = str(error).replace("--model_name_or_path", "").replace("model_name_or_path:", "").strip()
         raise ValueError(f"--base-model-path: {about}") from error
+
+
+def _names_of(adapter: Adapter, model: CausalLM) -> set[str]:
+    """Of the weight that `adapter` changes, in memory and in files.
+
+    ValueError where files have it in several tensors, or together with others.
+    """
+    import torch
+
+    name, shape = f"{adapter.module}.weight", (adapter.outputs, adapter.inputs)
+    weight = torch.empty(shape[::-1] if adapter.is_transposed else shape, device="meta")
+    parts = list(model.stored_parts(name, weight))
+    if len(parts) != 1 or parts[0][1].shape != weight.shape:
+        raise ValueError(
+            f"{name} is not one tensor of the base model's files, so the adapter cannot be merged into them; "
+            "merge it with peft's merge_and_unload"
+        )
+    return {name, parts[0][0]}
 
 
 def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fastsft.arguments.given import was_given
 from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import ALL_LINEAR
@@ -37,11 +38,11 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
 
 def check_same_settings(args: LoraArguments, found: LoraSettings) -> None:
-    """ValueError for a flag that is set, and other than in the adapter of --lora_weight_path."""
-    asked, usual = requested_settings(args, None), requested_settings(LoraArguments(lora=True), None)
+    """ValueError for a flag that was given, and other than in the adapter of --lora_weight_path."""
+    asked = requested_settings(args, None)
     for flag, field in _FIELDS.items():
         wanted, there = getattr(asked, field), getattr(found, field)
-        if wanted != getattr(usual, field) and _as_set(wanted) != _as_set(there):
+        if was_given(args, flag) and _as_set(wanted) != _as_set(there):
             raise ValueError(
                 f"--{flag}: expected {_shown(there)} as in the adapter of --lora_weight_path "
                 f"{args.lora_weight_path}, got {_shown(wanted)}; leave the flag out"

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastsft.runtime.messages import warn_once
-
 BIASES = ("none", "all", "lora_only")
 _TASKS = (None, "CAUSAL_LM")
 _BY_PEFT = "train with peft and transformers' Trainer"
@@ -34,7 +32,8 @@ _REFUSED = {
     "use_bdlora": _BY_PEFT,
     "arrow_config": _BY_PEFT,
 }
-# Fields that say nothing about the computation, or repeat what others say.
+# Fields that say nothing about the computation, or repeat what others say: fan_in_fan_out is True of Conv1D
+# (GPT-2) and of no other layer, whatever a configuration says (peft corrects it, too).
 _SILENT = frozenset(
     {
         "peft_type", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode",
@@ -98,8 +97,6 @@ class LoraSettings:
             if unknown and value not in _WITHOUT_VALUES and value not in ([], {}, (), set()):
                 way_out = _REFUSED.get(name, "leave it out, or " + _BY_PEFT)
                 raise ValueError(f"{where}: {name}: expected {_nothing(value)}, got {value!r}; {way_out}")
-        if config.get("fan_in_fan_out"):
-            warn_once(f"{where}: fan_in_fan_out has no effect on linear modules")
         values: dict[str, Any] = {name: _plain(name, config[name], where) for name in known & config.keys()}
         base = config.get("base_model_name_or_path")
         try:

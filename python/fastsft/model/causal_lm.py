@@ -20,7 +20,7 @@ from fastsft.model.hooks import AdapterHooks, ObjectHooks
 from fastsft.model.model_config import ModelConfig, config_of_directory, stretch_positions
 from fastsft.model.rotary_switch import check_row_lengths, check_switch_length
 from fastsft.model.source import model_directory
-from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm
+from fastsft.model.stored_weights import HEAD, StoredForm, StoredTensor, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places
 from fastsft.planning.gpus import gpu_of
@@ -187,7 +187,12 @@ class CausalLM(ObjectHooks, AdapterHooks):
 
     def load_weights(self, engine: _C.Engine) -> None:
         """Fill the engine with the weights that training starts from; collective."""
-        load_weights(engine, str(self.source_directory))
+        try:
+            load_weights(engine, str(self.source_directory))
+        except ValueError as error:
+            if "tensors that the model does not have" not in str(error):
+                raise
+            raise ValueError(f"{error}; --engine generic keeps such tensors as they are") from None
 
     def load_saved(self, engine: _C.Engine, directory: str) -> None:
         """Fill the engine with the model that a checkpoint holds; collective."""
@@ -300,6 +305,10 @@ class CausalLM(ObjectHooks, AdapterHooks):
     def buffer_dtypes(self) -> dict[str, torch.dtype]:
         """Of tensors in the engine that are buffers of transformers' model, by name."""
         return {}
+
+    def carried(self) -> list[StoredTensor]:
+        """Tensors of the directory's files that are in no engine, and saved as they are."""
+        return []
 
     def class_name(self) -> str | None:
         """Of transformers' model that computes; None: by the family."""

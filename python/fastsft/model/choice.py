@@ -14,8 +14,10 @@ from fastsft.model.family import (
     check_dropouts,
     check_family,
     check_floats,
+    check_library,
     is_known_to_library,
     is_native,
+    is_vision_text,
 )
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
@@ -70,8 +72,10 @@ def model_of(
 def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
     from fastsft.model.generic.causal_lm import GenericCausalLM
     from fastsft.model.generic.trusted_code import TrustedCausalLM
+    from fastsft.model.generic.vision_text import VisionTextModel
 
-    model = (TrustedCausalLM if runs_code else GenericCausalLM)(directory, config)
+    kind = VisionTextModel if is_vision_text(config) else GenericCausalLM
+    model = (TrustedCausalLM if runs_code else kind)(directory, config)
     model.why_generic = why
     return model
 
@@ -80,6 +84,8 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
     """Words for the start page; None where the native engine trains the model, or says why it does not."""
     check_floats(config, directory)
     check_dropouts(config, directory)
+    if not runs_code and is_vision_text(config):
+        return _why_vision_text(config, engine)
     if not runs_code:
         check_decoder(config, str(directory / "config.json"))
     if engine == "native":
@@ -91,6 +97,17 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
     if not is_known_to_library(config):
         check_family(config, directory)
     return f"{config.get('model_type')} has no native engine"
+
+
+def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
+    """As `_why_generic`. ValueError for --engine native."""
+    if engine == "native":
+        raise ValueError(
+            f"--engine native: {config.get('model_type')} is a vision-text model, whose text decoder the "
+            "generic engine trains; leave --engine out"
+        )
+    check_library(config)
+    return f"{config.get('model_type')} is a vision-text model"
 
 
 def as_model(model: object, engine: str = "auto") -> CausalLM:

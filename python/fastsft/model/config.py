@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fastsft.model.words.both import in_both_words
+from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
 # transformers' defaults of what belongs into generation_config.json; other values move there.
@@ -59,12 +61,27 @@ def has_safetensors(directory: str | Path) -> bool:
     )
 
 
+def tell_of_two_forms(directory: str | Path) -> None:
+    """A line where a directory has its weights in one file and in others with an index: they may differ."""
+    folder = Path(directory)
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        index = f"{single}.index.json"
+        if all(os.path.lexists(folder / name) for name in (single, index)):
+            warn_once(
+                f"{folder}: {single} and {index} are both there: {single} is read, as transformers does, and "
+                "the files that the index names are not; remove what is not of this model"
+            )
+            return
+        if os.path.lexists(folder / single) or os.path.lexists(folder / index):
+            return
+
+
 def config_to_save(
     config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
     """config.json of the saved model: the model's configuration with type, class and token ids as saved.
 
-    class_name: of transformers' model, where there is one.
+    In the words of transformers 4 and 5 (model/words). class_name: of transformers' model, if there is one.
     """
     from fastsft import _C
 
@@ -81,7 +98,7 @@ def config_to_save(
         saved["architectures"] = [f"{prefix}ForCausalLM"]
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
-    return saved
+    return in_both_words(saved)
 
 
 def generation_config_to_save(
@@ -102,10 +119,9 @@ def generation_config_to_save(
     eos = saved.get("eos_token_id")
     if isinstance(eos, int):
         saved["eos_token_id"] = eos = [eos]
-    if hasattr(tokenizer, "eos_token_id"):
-        wanted = tokenizer.eos_token_id
-        if wanted != config.get("eos_token_id") or wanted not in (eos or [None]):
-            saved["eos_token_id"] = [token for token in [wanted, *(eos or [])] if token is not None]
+    wanted = getattr(tokenizer, "eos_token_id", None)
+    if wanted is not None and (wanted not in _ids(config.get("eos_token_id")) or wanted not in _ids(eos)):
+        saved["eos_token_id"] = [wanted, *(token for token in _ids(eos) if token not in (wanted, None))]
     for stop in getattr(tokenizer, "stop_token_ids", ()):
         # What replies were trained to end with (docs/spec/fastchat_labels.md, section 4.4 (f)).
         known = saved.get("eos_token_id") or []
@@ -191,8 +207,19 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
-    if hasattr(tokenizer, name) and saved.get(name) != getattr(tokenizer, name):
-        saved[name] = getattr(tokenizer, name)
+    """Put the tokenizer's id first. A token that the tokenizer lacks changes nothing; ids of a list stay.
+
+    Source: `_align_special_token` of transformers 5.24.
+    """
+    wanted, known = getattr(tokenizer, name, None), saved.get(name)
+    if wanted is None or wanted in _ids(known):
+        return
+    saved[name] = [wanted, *known] if isinstance(known, list) and name == "eos_token_id" else wanted
+
+
+def _ids(value: object) -> list[object]:
+    """Ids as a list: none, one, or several."""
+    return value if isinstance(value, list) else [value]
 
 
 def _misplaced(config: Mapping[str, Any]) -> dict[str, Any]:

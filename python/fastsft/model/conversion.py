@@ -16,13 +16,17 @@ from fastsft.model.config import json_text
 from fastsft.model.directory import check_free_space, write_durably
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.stored_weights import (
+    BITS,
     DTYPES,
     StoredTensor,
     StoredWeights,
     bits_of,
 )
+from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
+from fastsft.runtime.private_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.kept_files import KeptFiles
 
 if TYPE_CHECKING:
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 _STORED = {name: stored for stored, name in DTYPES.items()}
-_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _COPIED = (
     "generation_config.json",
     "base_chat_template.jinja",
@@ -89,8 +92,8 @@ def convert_model(
     model = _model_of(source, trust_remote_code)
     weights = _whole_weights(source, model)
     kept, left_out = _split(weights, model)
-    stored = {each.name: _STORED[dtype] if dtype else each.dtype for each in kept}
-    size = sum(each.count * _BITS[stored[each.name]] // 8 for each in kept)
+    stored = {each.name: _STORED[dtype] if dtype and each.dtype in DTYPES else each.dtype for each in kept}
+    size = sum(each.count * BITS[stored[each.name]] // 8 for each in kept)
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _bytes_of_small_files(tokenizer or source, len(kept)))
@@ -192,10 +195,12 @@ class _Values:
 
     def read(self, name: str) -> torch.Tensor:
         """ValueError where a checkpoint's model is not its float32 weights, rounded."""
-        value, entry, dtype = self._weights.read(name), self._weights.tensors[name], self._stored[name]
+        value, entry, dtype = self._weights.read_any(name), self._weights.tensors[name], self._stored[name]
+        if entry.dtype not in DTYPES:  # carried, as it is
+            return value
         if self._change is not None:
             return _rounded(self._change(name, value), DTYPES[dtype], name)
-        if entry.dtype == dtype or self._masters is None:
+        if entry.dtype == dtype or self._masters is None or name not in self._masters:
             return _rounded(value, DTYPES[dtype], name)
         master = self._masters.read(name)
         if bits_of(_rounded(master, DTYPES[entry.dtype], name)) != bits_of(value):
@@ -214,7 +219,7 @@ def _write_weights(
 
     specs = [_C.TensorSpec(each.name, stored[each.name], list(each.shape)) for each in kept]
     # Larger elements first: each begins at a multiple of its size.
-    order = sorted(range(len(kept)), key=lambda number: -_BITS[stored[kept[number].name]])
+    order = sorted(range(len(kept)), key=lambda number: -BITS[stored[kept[number].name]])
     files = _C.WeightFiles(path, specs, order, max_shard_size)
     try:
         for number in order:
@@ -244,7 +249,13 @@ def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
-    contents = [*_small_files(model, dtype), *KeptFiles.of(tokenizer).contents.items()]
+    kept = KeptFiles.of(tokenizer)
+
+    def write(private: str) -> None:
+        kept.write(Path(private))
+        write_tokenizer_words(private)
+
+    contents = [*_small_files(model, dtype), *files_of(write, folder).items()]
     return [write_durably(folder, name, content) for name, content in contents]
 
 
@@ -253,7 +264,7 @@ def _small_files(model: CausalLM, dtype: str | None) -> Iterator[tuple[str, str 
     if dtype is not None:
         names = [name for name in ("torch_dtype", "dtype") if name in config] or ["torch_dtype"]
         config.update(dict.fromkeys(names, dtype))
-    yield "config.json", json_text(dict(config))
+    yield "config.json", json_text(in_both_words(config))
     yield from model.code_files().items()
     for name in _COPIED:
         path = file_inside(model.source_directory, name)

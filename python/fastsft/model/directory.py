@@ -21,6 +21,7 @@ from fastsft.runtime.output_files import keep_aside, keep_changed, note_written,
 from fastsft.runtime.private_files import files_of
 from fastsft.runtime.protected import removed, tell_unremoved
 from fastsft.runtime.written_files import digest_of, is_written
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
@@ -269,8 +270,12 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
     if tokenizer is None:
         return []
     folder = Path(directory)
-    contents = files_of(tokenizer.save_pretrained, folder)
-    return [write_durably(folder, name, content) for name, content in contents.items()]
+
+    def write(private: str) -> None:
+        tokenizer.save_pretrained(private)
+        write_tokenizer_words(private)
+
+    return [write_durably(folder, name, content) for name, content in files_of(write, folder).items()]
 
 
 def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:

@@ -20,6 +20,9 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
+# Vision-text models of which the text decoder is trained: transformers' causal language model of their
+# `text_config` computes texts as the whole model does (tests/model/test_vision_text.py).
+VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
 # Families whose configuration class ties the embedding and the head, and has a padding row, where
 # config.json says nothing.
 _GEMMA = ("gemma2", "gemma3_text")
@@ -47,14 +50,32 @@ def is_known_to_library(config: Mapping[str, Any]) -> bool:
 
     ValueError where transformers is not there.
     """
+    _check_installed(config)
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
+def check_library(config: Mapping[str, Any]) -> None:
+    """ValueError for a vision-text model that the installed transformers does not have."""
+    _check_installed(config)
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    if config.get("model_type") not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        raise ValueError(
+            f"model family {_named(config)}: transformers {_library_version()} does not have it; install a "
+            "newer transformers"
+        )
+
+
+def _check_installed(config: Mapping[str, Any]) -> None:
     try:
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        import transformers.models.auto.modeling_auto  # noqa: F401
     except ImportError as error:
         raise ValueError(
             f"model family {_named(config)} is trained by transformers' own forward and backward, and "
             f"transformers cannot be imported ({error}): pip install transformers"
         ) from None
-    return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
@@ -82,13 +103,19 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
     )
 
 
+def is_vision_text(config: Mapping[str, Any]) -> bool:
+    """True for a vision-text model of a family whose text decoder is trained."""
+    return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
+
+
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
     """ValueError for a model that is more than a text decoder: its other half would be trained on nothing."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
             f"{where}: model family {_named(config)} has a part that is not for text ({towers[0]}), and "
-            "fastsft trains text decoders; name a text model of the family, or save the decoder alone"
+            f"fastsft trains the text decoders of directories of {', '.join(VISION_TEXT)}; name one of these,"
+            " or train with transformers' Trainer"
         )
     if config.get("is_encoder_decoder"):
         raise ValueError(

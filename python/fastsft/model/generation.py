@@ -16,6 +16,7 @@ from fastsft.data.chat.prompt import Prompts
 from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
+from fastsft.model.family import is_vision_text
 from fastsft.model.generic.library_reader import LibraryReader
 from fastsft.model.sampling import Sampling
 from fastsft.model.stored_weights import StoredWeights
@@ -133,8 +134,9 @@ class ChatModel:
             max_positions = min(max_positions, known) if max_positions and known else max_positions
         else:
             reader = LibraryReader(
-                directory, dtype=width, device=device, change=change, trust_remote_code=trust_remote_code
-            )
+                directory, dtype=width, device=device, change=change, trust_remote_code=trust_remote_code,
+                is_whole=is_vision_text(opened.config),
+            )  # fmt: skip
             known = reader.max_positions
         self.max_positions = max_positions or known or _positions(directory)
         self._continuation = Continuation(reader)

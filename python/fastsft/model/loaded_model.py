@@ -18,6 +18,7 @@ from fastsft.model.live_weights import raw_parameters as _parameters
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.unseen_gradients import unseen_gradients
 from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.words.both import as_computed_here
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
@@ -287,8 +288,8 @@ class LoadedModel(CausalLM):
 
 
 def _config_of(module: PreTrainedModel) -> dict[str, Any]:
-    """config.json as save_pretrained would write it."""
-    return dict(json.loads(module.config.to_json_string(use_diff=True)))
+    """config.json as save_pretrained would write it, of what the module computes with."""
+    return as_computed_here(json.loads(module.config.to_json_string(use_diff=True)))
 
 
 def _prefix(module: PreTrainedModel) -> str | None:

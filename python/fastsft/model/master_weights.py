@@ -47,6 +47,10 @@ class MasterWeights:
             _check_whole(directory, unit, self._parts[unit], size)
         self._held: tuple[str, torch.Tensor] | None = None
 
+    def __contains__(self, name: str) -> bool:
+        """True for a tensor of the engine; others are carried."""
+        return name in self._places
+
     def read(self, name: str) -> torch.Tensor:
         """The values of one tensor, float32."""
         unit, offset, shape = self._places[name]

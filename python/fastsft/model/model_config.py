@@ -10,6 +10,9 @@ from typing import Any
 
 from fastsft.model.config import check_config_types
 from fastsft.model.source import config_directory
+from fastsft.model.words.both import in_both_words
+from fastsft.model.words.families import WHOLE
+from fastsft.model.words.rope import PARAMETERS, SCALING, check_agree, set_rope
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
@@ -26,6 +29,10 @@ class ModelConfig(dict[str, Any]):
     def __setattr__(self, name: str, value: object) -> None:
         self[name] = value
 
+    def __setitem__(self, name: str, value: object) -> None:
+        """Set a key; of two words for one rotation the last one counts, and the other goes."""
+        set_rope(self, name, value)
+
     def to_dict(self) -> dict[str, Any]:
         """A plain copy."""
         return dict(self)
@@ -35,7 +42,7 @@ class ModelConfig(dict[str, Any]):
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, as it is, into `save_directory`; on the ranks that call it.
+        """Write config.json, in the words of transformers 4 and 5, into `save_directory`; on calling ranks.
 
         What a save of the model has said there about weights and tokenizer stays.
         """
@@ -43,16 +50,16 @@ class ModelConfig(dict[str, Any]):
         path.parent.mkdir(parents=True, exist_ok=True)
         saved = read_json_object(path) if path.is_file() else {}
         kept = {name: saved[name] for name in _OF_SAVED_MODEL if name in saved}
-        replace_file(path, ModelConfig({**self, **kept}).to_json_string())
+        replace_file(path, ModelConfig(in_both_words({**self, **kept})).to_json_string())
 
 
-_WHOLE = "full_attention"  # the layers that see all tokens, in rope_parameters of transformers 5
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
 def _read_config(path: Path) -> ModelConfig:
     content = read_json_object(path)
     check_config_types(content, path)
+    check_agree(content, str(path))
     return ModelConfig(content)
 
 
@@ -103,11 +110,13 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
             "FastChat does they would have linear scaling, and transformers opens no Phi-3 model with that: "
             f"use --model_max_length {positions}"
         )
-    key = "rope_parameters" if "rope_parameters" in config else "rope_scaling"
-    before = config.get(key)
-    scaling: dict[str, Any] = {"type": "linear", "factor": float(math.ceil(model_max_length / positions))}
-    if key == "rope_parameters":
-        scaling = _stretched(before or {}, scaling["factor"])
+    newer = config.get(PARAMETERS)
+    before = newer or config.get(SCALING)
+    factor = float(math.ceil(model_max_length / positions))
+    scaling: dict[str, Any] = {"type": "linear", "factor": factor}
+    key = PARAMETERS if newer else SCALING
+    if newer:
+        scaling = _stretched(newer, factor)
     config[key] = scaling
     replaced = f", in place of {json.dumps(before)}" if before else ""
     return (
@@ -120,6 +129,6 @@ def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: b
 def _stretched(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """rope_parameters with linear scaling: of the layers that see all tokens, where kinds have their own."""
     linear = {"rope_type": "linear", "factor": factor}
-    if isinstance(rope.get(_WHOLE), Mapping):
-        return {**rope, _WHOLE: {**rope[_WHOLE], **linear}}
+    if isinstance(rope.get(WHOLE), Mapping):
+        return {**rope, WHOLE: {**rope[WHOLE], **linear}}
     return {**rope, **linear}

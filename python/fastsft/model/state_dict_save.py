@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.model.directory import ModelForm, install_file_set, open_file_set, write_small_files
 from fastsft.model.family import ties_embeddings
+from fastsft.model.stored_weights import BITS, StoredWeights, bits_of
 
 if TYPE_CHECKING:
     import torch
 
     from fastsft import _C
+    from fastsft.model.causal_lm import CausalLM
     from fastsft.model.trained import TrainedRun
 
 _SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
@@ -34,7 +36,7 @@ def save_given_weights(
     staging = open_file_set(trainer, folder, form)
     try:
         path = staging.path
-        files = _write_weights(path, tensors, form) if adapter is None else adapter.write(path)
+        files = _write_weights(path, tensors, form, trainer.model) if adapter is None else adapter.write(path)
         files += write_small_files(trainer, staging.path, form)
         name = _C.file_set_name()
         staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))
@@ -58,20 +60,29 @@ def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
 
-def _write_weights(path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm) -> list[_C.FileDigest]:
-    """The digests of the files."""
+def _write_weights(
+    path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
+) -> list[_C.FileDigest]:
+    """Write `tensors`, and those of the model's directory that are in no engine. The digests of the files."""
     import torch
 
     from fastsft import _C
 
-    dtype = _SAFETENSORS_NAMES[form.dtype]
-    specs = [_C.TensorSpec(name, dtype, list(tensor.shape)) for name, tensor in tensors.items()]
-    files = _C.WeightFiles(path, specs, list(range(len(specs))), form.max_shard_size)
+    carried = {each.name: each for each in model.carried() if each.name not in tensors}
+    forms = [(name, _SAFETENSORS_NAMES[form.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
+    forms += [(each.name, each.dtype, list(each.shape)) for each in carried.values()]
+    order = sorted(range(len(forms)), key=lambda number: -BITS[forms[number][1]])
+    stored = StoredWeights(model.source_directory) if carried else None
+    files = _C.WeightFiles(path, [_C.TensorSpec(*each) for each in forms], order, form.max_shard_size)
     try:
-        for tensor in tensors.values():
-            whole = tensor.detach().to("cpu", getattr(torch, form.dtype)).contiguous()
-            files.write(whole.reshape(-1).view(torch.uint8).numpy().data)
-        return list(files.commit(sum(tensor.numel() for tensor in tensors.values())))
+        for name in (forms[number][0] for number in order):
+            if stored is not None and name in carried:
+                whole = stored.read_any(name)
+            else:
+                whole = tensors[name].detach().to("cpu", getattr(torch, form.dtype)).contiguous()
+            files.write(bits_of(whole))
+        counts = (each.numel() for each in tensors.values()), (each.count for each in carried.values())
+        return list(files.commit(sum(map(sum, counts))))
     except BaseException:
         files.discard()
         raise

@@ -15,12 +15,14 @@ class StoredTensor:
     """A tensor of the files, and of the engine.
 
     first: its first element in the parameter, row by row. file_order: its number among all of the files.
+    within: where the tensor has several parameters, the first element of this one in it.
     """
 
     name: str
     shape: tuple[int, ...]
     first: int = 0
     file_order: int = 0
+    within: int | None = None
 
     @property
     def numel(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.model.config import has_safetensors
+from fastsft.model.config import has_safetensors, tell_of_two_forms
 from fastsft.model.weights import pickled_files, pickled_tensors
 from fastsft.runtime.regular_files import open_regular
 
@@ -19,11 +19,20 @@ if TYPE_CHECKING:
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # that are read
+# Types of tensors that are no weights: with these they are carried.
+OTHER_DTYPES = {
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+BITS = {
+    **dict.fromkeys(OTHER_DTYPES, 8), **dict.fromkeys(("F64", "I64"), 64),
+    **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
+}  # fmt: skip
 BLOCK = 1 << 22  # elements that are looked at together
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # bytes of an element
 # Of a unit: name, digest (None: not known), elements, and tensors: name, shape, first element.
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
-_OF_TORCH = {f"torch.{name}": stored for stored, name in DTYPES.items()}
+_OF_TORCH = {f"torch.{name}": stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class StoredWeights:
         from fastsft import _C
 
         self.directory = Path(directory)
+        tell_of_two_forms(directory)
         self.is_pickled = not has_safetensors(directory)
         paths = pickled_files(self.directory) if self.is_pickled else _C.weight_files(str(directory))
         self.files = [Path(path) for path in paths]
@@ -109,10 +119,23 @@ class StoredWeights:
         entry = self.tensors[name]
         if entry.dtype not in DTYPES:
             raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+        return self.read_any(name)
+
+    def read_any(self, name: str) -> torch.Tensor:
+        """`read`, also of integers and other tensors that are no weights."""
+        entry = self.tensors[name]
+        if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
+            raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
         content = self._content(entry.file)
         if isinstance(content, dict):
             return content[name].detach().contiguous()
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
+
+    def data_begin(self, name: str) -> int:
+        """The first byte of a tensor in its safetensors file."""
+        entry = self.tensors[name]
+        with open_regular(entry.file, "a file of weights") as file:
+            return 8 + int.from_bytes(file.read(8), "little") + entry.begin
 
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
         """The values of one tensor, flat, in parts of at most BLOCK elements: memory does not depend on it.
@@ -126,8 +149,9 @@ class StoredWeights:
             yield from torch.split(self.read(name).reshape(-1), BLOCK)
             return
         size = WIDTHS[entry.dtype]
+        begin = self.data_begin(name)
         with open_regular(entry.file, "a file of weights") as file:
-            file.seek(8 + int.from_bytes(file.read(8), "little") + entry.begin)
+            file.seek(begin)
             for first in range(0, entry.count, BLOCK):
                 wanted = min(BLOCK, entry.count - first) * size
                 data = file.read(wanted)
@@ -148,11 +172,12 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
     """The flat tensor of the bytes of a safetensors file, without a copy; nobody writes to it."""
     import torch
 
+    kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
     if not data:
-        return torch.empty(0, dtype=getattr(torch, DTYPES[dtype]))
+        return torch.empty(0, dtype=kind)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return torch.frombuffer(data, dtype=getattr(torch, DTYPES[dtype]))
+        return torch.frombuffer(data, dtype=kind)
 
 
 def bits_of(tensor: torch.Tensor) -> memoryview:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.model.config import has_safetensors
+from fastsft.model.config import has_safetensors, tell_of_two_forms
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.torch_archive import read_archive
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +27,13 @@ _MOST_FILES = 10_000
 def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     """Fill the engine's master weights from a model directory or hub name; collective.
 
-    safetensors is preferred; `pytorch_model*.bin` is read with `torch.load(weights_only=True, mmap=True)` and
+    safetensors is preferred; `pytorch_model*.bin` is read as data (`runtime/torch_archive.py`) and
     one warning, tensor by tensor. ValueError lists tensors that are missing, unknown or of another shape.
     """
     from fastsft import _C
 
     directory = _local_directory(str(model_dir))
+    tell_of_two_forms(directory)
     if has_safetensors(directory):
         for note in _C.load_model(engine, str(directory)):
             warnings.warn(visible(note), stacklevel=2)
@@ -63,8 +65,8 @@ def _local_directory(name: str) -> Path:
 def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:
     files = list(pickled_files(directory))
     warnings.warn(
-        f"{directory}: no safetensors, reading {_PICKLED} with weights_only; converting the model to "
-        "safetensors is safer and faster",
+        f"{directory}: no safetensors, reading {_PICKLED} as plain data; converting the model to safetensors "
+        "is faster",
         stacklevel=4,
     )
     for path in files:
@@ -99,15 +101,13 @@ def pickled_files(directory: Path) -> Iterator[Path]:
 
 
 def pickled_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a file of pickled weights, mapped; no code runs. ValueError for anything else."""
+    """Read the tensors of a file of pickled weights, mapped; no code runs. ValueError for anything else."""
     import torch
 
     check_regular(path, "a file of weights")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        raise ValueError(
-            f"{path}: not plain weights ({type(error).__name__}); convert the model to safetensors"
-        ) from error
+        content = read_archive(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: not plain weights ({error}); convert the model to safetensors") from error
     check_named(path, content, torch.Tensor, "a tensor")
     yield from content.items()

@@ -69,6 +69,10 @@ def run_script(script: Callable[[], object]) -> None:
                 _leave(EXIT_BASE + guard.leaving, "")
             if _is_of_memory(error):
                 _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
+            if type(error).__name__ == "AcceleratorError":
+                # The device has failed for good: destructors that give memory back would abort the process.
+                write_error_file(line := f"error: {_device_failure(error)}")
+                os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
             if _is_of_peers(error):
                 # Never cleaning up: the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
@@ -156,6 +160,12 @@ def _is_refusal(error: RuntimeError) -> bool:
     from fastsft import _C
 
     return isinstance(error, _C.FileError | _C.ThreadDeniedError)
+
+
+def _device_failure(error: RuntimeError) -> str:
+    from fastsft import _C
+
+    return str(_C.device_failure(str(error)))
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

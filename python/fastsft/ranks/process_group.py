@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import fastsft
+from fastsft.ranks.plain_values import from_bytes, to_bytes
 from fastsft.ranks.roll_call import RollCall
 from fastsft.ranks.store import (
     forget_own_store,
@@ -127,13 +128,19 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Store:
     return call.hold(timeout_seconds)
 
 
-def _options_of(backend: str) -> dist.ProcessGroupNCCL.Options | None:
-    """NCCL's kernels go before waves of a product that wait for multiprocessors; gloo has no such options."""
+def _options_of(backend: str, timeout: timedelta) -> dist.ProcessGroupNCCL.Options | None:
+    """Make NCCL's options; gloo has none.
+
+    NCCL's kernels go before waves of a product that wait for multiprocessors. torch warns on every rank when
+    the options name another timeout than the group.
+    """
     if backend != "nccl":
         return None
     import torch.distributed as dist
 
-    return dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options._timeout = timeout
+    return options
 
 
 def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
@@ -153,7 +160,10 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     def group(ranks: list[int]) -> str:
         _C.require_threads(_THREADS_OF_A_GROUP, _GROUPS)
         made = dist.new_group(
-            ranks, backend=backend, timeout=timeout + slack, pg_options=_options_of(backend)
+            ranks,
+            backend=backend,
+            timeout=timeout + slack,
+            pg_options=_options_of(backend, timeout + slack),
         )
         return str(getattr(made, "group_name", ""))  # a group without this rank has none
 
@@ -177,6 +187,8 @@ def _prepare_environment(place: Launch) -> None:
     """
     job = number_of(os.environ, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in os.environ else 0
     check_network()
+    # The main thread says how a device failed; NCCL's own thread would abort the process before.
+    os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
     if place.local_world_size == place.world_size:
@@ -211,16 +223,30 @@ def barrier() -> None:
 
 
 def gather_objects(value: T, place: Launch | None = None) -> list[T]:
-    """The value of every rank, in order of rank; collective. `place`: of this process, where known better."""
+    """Gather the value of every rank, in order of rank; collective. `place`: this process, if known better.
+
+    Values travel as data (plain_values.py), so that no peer can make a rank run something.
+    """
     place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
+    mine = to_bytes(value)
+    with host_collective("exchange of objects"):
+        return [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
+
+
+def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:
+    import torch
     import torch.distributed as dist
 
-    values: list[Any] = [None] * place.world_size
-    with host_collective("exchange of objects"):
-        dist.all_gather_object(values, value)
-    return values
+    sizes = torch.zeros(world_size, dtype=torch.int64)
+    dist.all_gather_into_tensor(sizes, torch.tensor([len(mine)]))
+    longest = int(sizes.max())
+    padded = torch.frombuffer(bytearray(mine.ljust(longest, b"\0")), dtype=torch.uint8)
+    everyone = torch.empty(world_size * longest, dtype=torch.uint8)
+    dist.all_gather_into_tensor(everyone, padded)
+    parts = everyone.view(world_size, longest).numpy()
+    return [parts[rank, : int(size)].tobytes() for rank, size in enumerate(sizes)]
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
-def adapter_lines(model: ReportedModel) -> Iterator[str]:
-    """`r 8, alpha 16 on q_proj v_proj: 1.2 M trained of 6.7 B parameters`; nothing without adapters."""
+def trained_line(model: ReportedModel) -> str:
+    """`LoRA r 8, alpha 16 on q_proj, v_proj: 1.2 M of 6.7 B parameters (0.018%)`; else `all ...`."""
     if model.adapter_facts() is None:
-        return
+        return f"all {model.num_parameters():,} parameters"
     adapted = cast("ReportedAdapters", model)  # which alone has facts
     settings, targets = adapted.settings, adapted.targets
     ranks = sorted({each.rank for each in targets.adapters})
@@ -25,11 +25,11 @@ def adapter_lines(model: ReportedModel) -> Iterator[str]:
     words = [f"r {rank}", f"alpha {settings.lora_alpha:g}{' by sqrt(r)' if settings.use_rslora else ''}"]
     if settings.lora_dropout:
         words.append(f"dropout {settings.lora_dropout:g}")
-    modules = " ".join(targets.modules)
+    modules = ", ".join(targets.modules)
     more = f" and {len(targets.trained)} tensors of the model" if targets.trained else ""
-    counts = f"{count_text(trained)} trained of {count_text(total)} parameters"
+    counts = f"{count_text(trained)} of {count_text(total)} parameters ({100 * trained / total:.2g}%)"
     base = ", base model in 4 bits (NF4)" if adapted.four_bits else ""
-    yield f"{', '.join(words)} on {modules}{more}: {counts}{base}"
+    return f"LoRA {', '.join(words)} on {modules}{more}: {counts}{base}"
 
 
 def count_text(count: int) -> str:

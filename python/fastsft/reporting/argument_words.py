@@ -1,4 +1,4 @@
-"""The arguments of a run that differ from their defaults, as words of a command line."""
+"""The arguments of a run that were given, or differ from their defaults, as words of a command line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.given import given_fields
 from fastsft.arguments.support import default_of
 
 if TYPE_CHECKING:
@@ -17,13 +18,15 @@ _LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_p
 
 
 def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
-    """Name -> value of the fields that are not what a fresh instance of their class has."""
+    """Name -> value of the fields that were given, or are not what a fresh instance of their class has."""
     changed = {}
     for instance in instances:
-        usual = _usual(type(instance))
+        usual, given = _usual(type(instance)), given_fields(instance)
         for field in dataclasses.fields(instance):
             value = getattr(instance, field.name)
-            if field.init and field.name not in _LEFT_OUT and value != usual.get(field.name):
+            if not field.init or field.name in _LEFT_OUT:
+                continue
+            if field.name in given or value != usual.get(field.name):
                 changed[field.name] = value
     return {
         name: f"<{name.upper()}>" if name.endswith("_token") else value for name, value in changed.items()

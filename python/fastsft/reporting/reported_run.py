@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +15,25 @@ if TYPE_CHECKING:
     from fastsft.planning.run_plan import RunPlan
     from fastsft.reporting.progress import Progress
     from fastsft.reporting.reported_model import ReportedModel
+
+
+class ReportedLosses(Protocol):
+    """Losses as they were logged."""
+
+    @property
+    def diluted(self) -> Sequence[int]:
+        """Steps of logs that have a loss of 0 for want of targets."""
+
+
+class ReportedFaults(Protocol):
+    """Numbers that are finite, and wrong."""
+
+    @property
+    def is_ruined(self) -> bool:
+        """At the end."""
+
+    def faults(self) -> Iterator[str]:
+        """A line each."""
 
 
 class ReportedRun(Protocol):
@@ -70,6 +90,14 @@ class ReportedRun(Protocol):
     @property
     def progress(self) -> Progress:
         """Times and tokens."""
+
+    @property
+    def losses(self) -> ReportedLosses:
+        """Of its steps."""
+
+    @property
+    def loss_watch(self) -> ReportedFaults:
+        """Of its steps."""
 
     def packing(self) -> _C.PackingSummary:
         """The cut of the first steps."""

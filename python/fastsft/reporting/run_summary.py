@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.arguments.rules.odd_values import warms_up, warmup_line
 from fastsft.data.chat.labelling import labels_of
 from fastsft.planning.device_memory import peak_memory, size_text
-from fastsft.reporting.adapter_lines import adapter_lines, how_to_open_adapter, merge_command
+from fastsft.reporting.adapter_lines import how_to_open_adapter, merge_command, trained_line
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width
 from fastsft.reporting.durations import duration_text
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from fastsft.arguments import TrainingArguments
-    from fastsft.callbacks.state import TrainerState
     from fastsft.data.token_rows import TokenRows
     from fastsft.reporting.reported_run import ReportedRun
 
@@ -29,15 +29,15 @@ _NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
 
 
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
-    """The coming run: model, data, sharding, batches, steps, memory, reports, changed arguments.
+    """The coming run: model, what is trained, data, sharding, batches, steps, memory, reports, arguments.
 
-    others: further argument classes, whose changes are shown, too.
+    others: further argument classes, whose arguments are shown, too.
     """
     args = trainer.args
     assert trainer.memory_plan is not None  # of a run that trains
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
-        *[("LoRA", line) for line in adapter_lines(trainer.model)],
+        ("trained", trained_line(trainer.model)),
         ("data", data_line(trainer)),
         *labels_row(trainer),
         *engine_row(trainer),
@@ -46,6 +46,7 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
         *[("warning", line) for line in batch_warning(trainer)],
         ("packing", packing_line(trainer)),
         ("steps", steps_line(trainer)),
+        *[("warning", line) for line in warmup_warning(trainer)],
         ("output", str(args.output_dir)),
         ("reports", reports_line(args, trainer.plan.max_steps)),
     ]
@@ -142,6 +143,14 @@ def steps_line(trainer: ReportedRun) -> str:
     )
 
 
+def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
+    """A line where the run ends within its warm-up; of --max_steps the arguments have said so."""
+    args, steps = trainer.args, trainer.plan.max_steps
+    warmup = args.get_warmup_steps(steps)
+    if args.max_steps <= 0 and args.warmup_steps >= 1 and warmup >= steps and warms_up(args):
+        yield warmup_line(warmup, steps, args.learning_rate)
+
+
 def packing_line(trainer: ReportedRun) -> str:
     """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
     packed, rows = trainer.packing(), trainer.train_rows
@@ -182,6 +191,7 @@ def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bo
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
+    rows += [("warning", line) for line in trainer.loss_watch.faults()]
     if keeps_last:
         step = trainer.state.global_step
         rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
@@ -206,11 +216,18 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
         yield f"nothing: all {state.max_steps:,} steps were done before"
         return
     text = f"{steps:,} step{'' if steps == 1 else 's'} in {duration_text(pace.seconds)}"
-    yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(state)}"
+    yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(trainer)}"
 
 
-def _best(state: TrainerState) -> str:
-    history = LossHistory.of(state.log_history)
+def _best(trainer: ReportedRun) -> str:
+    """The best loss that says something about the weights: of a ruined run none, and none without targets."""
+    state, diluted = trainer.state, trainer.losses.diluted
+    measured = [
+        entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
+    ]
+    if trainer.loss_watch.is_ruined:
+        return ""
+    history = LossHistory.of(measured)
     for name, curve in [*history.evaluations.items(), ("train", history.train)]:
         best = curve.best()
         if best is not None:

@@ -13,7 +13,7 @@ def choose_device(use_cpu: bool) -> str:
     """`cuda:<local rank>` when a GPU is here and `use_cpu` does not say otherwise, else `cpu`.
 
     ValueError when this machine has GPUs, but fewer than ranks, or nobody says which one is this
-    rank's. Makes no context on a GPU.
+    rank's, or the build has no kernels for it. Makes no context on a GPU.
     """
     if use_cpu:
         return "cpu"
@@ -36,7 +36,33 @@ def choose_device(use_cpu: bool) -> str:
             f"rank {place.rank} is number {place.local_rank + 1} on a machine with {count} GPUs; start "
             f"{count} ranks on it (torchrun --nproc_per_node {count}), or use --use_cpu True"
         )
+    if problem := missing_kernels(torch.cuda.get_device_capability(place.local_rank), _C.cuda_architectures):
+        raise ValueError(f"{torch.cuda.get_device_name(place.local_rank)}: {problem}")
     return f"cuda:{place.local_rank}"
+
+
+def missing_kernels(capability: tuple[int, int], architectures: str) -> str | None:
+    """Say that a GPU finds no kernels in this build, and the way out; None if it finds some.
+
+    architectures: CMake's names ("80,90", "90-real"). Machine code runs on its generation of GPUs from its
+    own minor version on, PTX on all newer GPUs (CUDA C++ Programming Guide, "Application Compatibility").
+    """
+    major, minor = capability
+    for entry in architectures.split(","):
+        number, _, kind = entry.partition("-")
+        if not number.isdigit():  # "90a" is for that GPU alone
+            if number[:-1] == f"{major}{minor}":
+                return None
+            continue
+        built = divmod(int(number), 10)
+        has_code = built[0] == major and built[1] <= minor and kind != "virtual"
+        if has_code or (built <= capability and kind != "real"):
+            return None
+    return (
+        f"expected a GPU of an architecture that fastsft was built for ({architectures}), got "
+        f"{major}{minor}; build it for this GPU (pip install . -C "
+        f"cmake.define.FASTSFT_CUDA_ARCHITECTURES={major}{minor}), or use --use_cpu True"
+    )
 
 
 def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:

@@ -73,6 +73,10 @@ class NewFile:
         collected, self._collected = self._collected, bytearray()
         self._end += self.write_at(self._end, collected)
 
+    def fileno(self) -> int:
+        """The descriptor, until the file is closed."""
+        return self._descriptor
+
     def sync(self) -> None:
         """Durable on return. Tried once: after a failed fsync a second one may report what is not true."""
         self.flush()

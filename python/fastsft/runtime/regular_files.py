@@ -12,6 +12,7 @@ from typing import Any
 
 MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
 MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json, as the native reader has it
+_POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
 _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
@@ -31,7 +32,7 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
 
 
 def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
-    """A regular file, opened for reading. ValueError as of `read_regular`."""
+    """A regular file, opened for reading. ValueError as of `read_regular`, also for a pointer of Git LFS."""
     try:
         # This itself raises for a socket and for what is not there.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -42,11 +43,33 @@ def open_regular(path: str | Path, what: str = "a regular file") -> BufferedRead
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+    try:
+        check_no_pointer(descriptor, path, what)
+    except ValueError:
+        os.close(descriptor)
+        raise
     return open(descriptor, "rb")
 
 
+def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
+    """ValueError where the regular file `path`, opened as `descriptor`, holds a pointer of Git LFS.
+
+    A repository that was cloned without Git LFS has these small texts in the places of its large files.
+    """
+    is_small = os.fstat(descriptor).st_size <= _MOST_OF_POINTER
+    try:
+        start = os.pread(descriptor, len(_POINTER), 0) if is_small else b""
+    except OSError:
+        return  # whoever reads it says so
+    if start == _POINTER:
+        raise ValueError(
+            f"{path}: expected {what}, got a Git-LFS pointer, in the place of the file itself; run `git lfs "
+            "pull` in its directory, or download the file"
+        )
+
+
 def check_regular(path: str | Path, what: str = "a regular file") -> None:
-    """ValueError as of `read_regular` for what another library is to read; nothing is read here."""
+    """ValueError as of `open_regular` for what another library is to read; only its begin is read here."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
@@ -54,6 +77,8 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
         raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
     if not stat.S_ISREG(mode):
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+    if os.access(path, os.R_OK):
+        open_regular(path, what).close()
 
 
 def file_inside(directory: str | Path, name: str) -> Path | None:

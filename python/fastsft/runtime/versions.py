@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
 # The first and the last minor release of torch that the extension is built with. cmake/FastsftTorch.cmake
 # reads the two lines. Where none of them is installed, pip builds with the one of the whole suite.
 TORCH_FIRST = "2.11"
@@ -29,6 +32,20 @@ RENAMED_CODE = {
 
 # Modules of Python whose functions a dataclass has as methods; reprlib: its __repr__, since Python 3.13.
 MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
+
+
+@lru_cache
+def transformers_version() -> str | None:
+    """Of the installed transformers, which is not imported; None without one."""
+    try:
+        return version("transformers")
+    except PackageNotFoundError:
+        return None
+
+
+def library_major() -> int:
+    """4 or 5: the release of transformers that reads and computes here; 4 without one."""
+    return 4 if (found := transformers_version()) is None or found.startswith("4.") else 5
 
 
 def minor_version(version: str) -> str:

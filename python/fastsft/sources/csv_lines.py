@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from fastsft.sources.json_lines import JsonLines
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
-_OF_TRUTHS = ("train", "label")  # fields of records that hold true or false
+_OF_TRUTHS = "label"  # a field of records that holds true or false
 _NAMED = 20  # columns in a message
 _MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
 
@@ -32,8 +32,9 @@ class CsvLines:
     """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
 
     Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
-    column without a name, as pandas writes its index, is not read; in `train` and `label` true and false are
-    no texts. ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
+    column without a name, as pandas writes its index, is not read. In `label`, and columns such as `train`
+    that say whether a record is learned, true and false are no texts; in these an empty cell says nothing.
+    ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
     quote without an end, a header with a name twice, and a row or header of more than `limit` characters,
     which is not read to its end.
     """
@@ -47,7 +48,7 @@ class CsvLines:
         """At most `size` bytes; none at the end."""
         return self._lines.read(size)
 
-    def _records(self) -> Iterator[dict[str, str | bool]]:
+    def _records(self) -> Iterator[dict[str, str | bool | None]]:
         csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
         line = 1  # on which the row begins
         try:
@@ -55,10 +56,11 @@ class CsvLines:
             lines = iter(self._line, "")
             rows = csv.reader(chain([first], lines), delimiter=self._delimiter(first), strict=True)
             header = self._header(next(rows, []))
+            columns = [(name, _reader_of(name)) for name in header]
             line, self._row_length = rows.line_num + 1, 0
             for row in rows:
                 if len(row) == len(header):
-                    yield {name: _value(name, cell) for name, cell in zip(header, row, strict=True) if name}
+                    yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
                 elif row:  # no empty line
                     got = f"expected {len(header)} fields, as the header has, got {len(row)}"
                     raise ValueError(f"{self._name}: line {line}: {got}")
@@ -101,8 +103,17 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
 
 
-def _value(name: str, cell: str) -> str | bool:
-    return _TRUTHS.get(cell.lower(), cell) if name in _OF_TRUTHS else cell
+def _reader_of(name: str) -> Callable[[str], str | bool | None]:
+    """The reader of the cells in a column of this name."""
+    from fastsft import _C
+
+    if _C.is_train_mark(name):
+        return lambda cell: _truth(cell) if cell.strip() else None
+    return _truth if name == _OF_TRUTHS else str
+
+
+def _truth(cell: str) -> str | bool:
+    return _TRUTHS.get(cell.lower(), cell)
 
 
 class Stream(Protocol):

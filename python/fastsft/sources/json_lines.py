@@ -5,16 +5,20 @@ Imports nothing but the standard library: it is part of the process that reads P
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 
 _TEXTS = ("content", "value")  # of messages
+_OBJECT = 2
 
 
 class JsonLines:
     """Records of Python objects as one JSON line each, read in blocks.
 
-    What is no JSON value counts as a number: truthy, and not a text. Lone surrogates are written as escapes.
+    Scalars of numpy and torch are their values. Another object that is no JSON value counts as a number:
+    truthy, and not a text. Lone surrogates are written as escapes.
     """
 
     def __init__(self, records: Iterable[object]) -> None:
@@ -62,11 +66,25 @@ class JsonArray:
 
 def write_line(record: object) -> bytes:
     """A record as a JSON line."""
-    text = json.dumps(record, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
+    text = json.dumps(record, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(record, skipkeys=True, default=lambda _: 1).encode() + b"\n"
+        return json.dumps(record, skipkeys=True, default=json_value).encode() + b"\n"
+
+
+def json_value(value: object) -> bool | int | float:
+    """What stands in JSON for an object that it has no form for.
+
+    A number that is neither 0 nor 1, which would say whether a message is learned.
+    """
+    item = getattr(value, "item", None)  # of arrays and tensors with one value
+    if callable(item):
+        with contextlib.suppress(Exception):
+            plain = item()
+            if isinstance(plain, (bool, int, float)):
+                return plain
+    return float(value) if isinstance(value, Decimal) else _OBJECT
 
 
 def without_fills(record: object) -> object:
@@ -100,8 +118,8 @@ def _of_struct(value: object) -> object:
 def write_conversations(sources: Sequence[object]) -> str:
     """A JSON array of records with `sources` as their conversations, of any values, as in JsonLines."""
     records = [{"conversations": source} for source in sources]
-    text = json.dumps(records, skipkeys=True, default=lambda _: 1, ensure_ascii=False)
-    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=lambda _: 1)
+    text = json.dumps(records, skipkeys=True, default=json_value, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=json_value)
 
 
 def _encodes(text: str) -> bool:

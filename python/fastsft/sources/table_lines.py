@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.sources.packed_files import ExpansionLimit
-from fastsft.sources.table_program import FIELDS_VARIABLE
+from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
 
 # Fields by which the core knows preference data, which it refuses.
 _OF_PREFERENCE = ("chosen", "rejected", "label")
@@ -69,7 +69,7 @@ class TableLines:
         os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # a peek has moved the position
         self._process = subprocess.Popen(
             self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
-            env={**isolated_environment(), **_SMALL, FIELDS_VARIABLE: ",".join(_known_fields())},
+            env={**isolated_environment(), **_SMALL, **_fields()},
         )  # fmt: skip
         return self._process
 
@@ -81,9 +81,10 @@ class TableLines:
         return lines[-1] if lines else f"its reader ended with status {status}"
 
 
-def _known_fields() -> list[str]:
-    """Fields that some data format uses, or refuses."""
+def _fields() -> dict[str, str]:
+    """Fields that some data format uses, or refuses, and parts of those that may say what is learned."""
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]
-    return sorted({"id", "train", *_OF_PREFERENCE, *(name for each in formats for name in each.names)})
+    names = {"id", *_OF_PREFERENCE, *(name for each in formats for name in each.names)}
+    return {FIELDS_VARIABLE: ",".join(sorted(names)), STEMS_VARIABLE: ",".join(_C.train_mark_stems())}

@@ -19,6 +19,7 @@ from fastsft.sources.json_lines import without_fills, write_line
 
 MEMORY_LIMIT = 3 << 29
 FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
+STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of names of columns that may say that a record is not learned
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
 # A row takes some bits of a file, were it but for its length; so many are read in any case.
@@ -113,13 +114,25 @@ class _Metadata(Protocol):
 
 
 def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
-    """The columns to read (known fields, lists of structs), and names of the others, with a value."""
+    """The columns to read, and names of the others, with a value.
+
+    Read are known fields, lists of structs, and columns in whose name, or fields, something may say that a
+    record is not learned.
+    """
     known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
     used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
-    if not used:
+    if used:
+        used += [name for name, kind in types.items() if name not in used and _may_mark(name, kind)]
+    else:
         raise ValueError(f"expected columns of a data format, got {', '.join(types)[:200] or 'none'}")
     return used, {name: 1 for name in types if name not in used}
+
+
+def _may_mark(name: str, kind: object) -> bool:
+    stems = os.environ.get(STEMS_VARIABLE, "").split(",")
+    words = (f"{name} {kind}" if str(kind).startswith("struct") else name).lower()
+    return any(stem in words for stem in stems if stem)
 
 
 def _is_list_of_structs(kind: object) -> bool:

@@ -9,6 +9,7 @@ import time
 from typing import BinaryIO
 
 from fastsft.runtime.messages import tell
+from fastsft.runtime.regular_files import check_no_pointer
 
 SECONDS_UNTIL_TOLD = 2.0
 SECONDS_TO_WAIT = 20.0
@@ -30,6 +31,8 @@ def open_data(path: str) -> BinaryIO:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             _await_writer(descriptor, path)
         os.set_blocking(descriptor, True)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            check_no_pointer(descriptor, path, "data")
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

@@ -9,6 +9,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.byte_pair_files import has_byte_pair_files
 from fastsft.tokenizer.json_tokenizer import load_byte_pair_tokenizer, load_json_tokenizer
 from fastsft.tokenizer.kept_files import NAMES, KeptFiles
@@ -210,6 +211,7 @@ class Tokenizer:
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
+        write_tokenizer_words(target)
         written = [] if self.trained_template is None else self.trained_template.write(target)
         others = sorted((target / TEMPLATES).glob("*.jinja"))
         return [

@@ -16,10 +16,14 @@ from fastsft.checkpoint.best_checkpoint import (
 )
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.runtime.messages import tell
+from fastsft.trainer.evaluation_notices import decides
 from fastsft.trainer.schedule import metric_key
 
 if TYPE_CHECKING:
     from fastsft.trainer.running import Running
+
+
+_NO_BEST = "--load_best_model_at_end: no evaluation had a finite metric to choose the best weights by"
 
 
 def is_better(args: TrainingArguments, value: float, best: float) -> bool:
@@ -53,7 +57,9 @@ class BestModel:
             )
         if state.best_metric is None:
             state.best_metric = -math.inf if args.greater_is_better else math.inf
-        better = is_better(args, metrics[name], state.best_metric)
+        better = decides(args, metrics, state.global_step) and is_better(
+            args, metrics[name], state.best_metric
+        )
         if better:
             state.best_metric = metrics[name]
             if args.save_strategy != "no":
@@ -97,8 +103,9 @@ class BestModel:
         if not self._args.load_best_model_at_end:
             return
         if best is None and self._state.best_global_step is None:
-            return
-        line = self._load(best)
+            line: str | None = f"{_NO_BEST}: the weights of the last step stay"
+        else:
+            line = self._load(best)
         self.keeps_last = line is not None
         if line is not None:
             tell(line)

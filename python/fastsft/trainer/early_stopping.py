@@ -7,6 +7,7 @@ from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.trainer.best_model import is_better
+from fastsft.trainer.evaluation_notices import decides
 from fastsft.trainer.schedule import metric_key
 
 
@@ -50,6 +51,8 @@ class EarlyStoppingCallback(TrainerCallback):
         value = (metrics or {}).get(name)
         if value is None:
             warn_once(f"EarlyStoppingCallback: the evaluation has no {name}; it does not count")
+            return
+        if not decides(args, metrics or {}, state.global_step):
             return
         best = state.best_metric
         if best is None or (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.messages import warn_once
+from fastsft.trainer.evaluation_notices import tell_no_target, tell_not_finite, tell_without_targets
 
 
 def evaluation_loss(
@@ -24,8 +26,8 @@ def evaluation_loss(
 ) -> float | None:
     """Mean over samples of the loss of the batch that they are in; collective.
 
-    NaN when a batch of all ranks has no target token. None, and a line, where --dataloader_drop_last leaves
-    no batch. The last step keeps the values of the lowest ranks.
+    A batch without a target token adds nothing, and its rows are named. NaN when no batch has one. None, and
+    a line, where --dataloader_drop_last leaves no batch. The last step keeps the values of the lowest ranks.
     batch_done: called after each batch of this rank with how many are done, and how many there are.
     find_packed: whether positions that restart keep sequences of a row apart.
     """
@@ -44,10 +46,13 @@ def evaluation_loss(
         of_ranks = [batches[step] for batches in ranks]
         divisor = _divisor(rows, of_ranks, rank, args)
         total = _token_losses(engine, rows, of_ranks[rank], args, find_packed)
-        mine.append(total / divisor if divisor else float("nan"))
+        mine.append(total / divisor if divisor else 0.0)
         batch_done(step + 1, len(ranks[rank]))
     losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
-    return _sample_mean(losses, rows.num_samples, batch)
+    without = [[not _divisor(rows, list(of_ranks), other, args) for of_ranks in zip(*ranks, strict=True)]
+               for other in range(world)]  # fmt: skip
+    _name_rows(rows, ranks, without, losses)
+    return _sample_mean(losses, np.asarray(without), rows.num_samples, batch)
 
 
 def exact_loss(
@@ -65,14 +70,20 @@ def exact_loss(
     batch, world = args.eval_batch_size, args.world_size
     count = rows.num_samples
     steps = _C.micro_batch_count(count, batch, world)
-    total = 0.0
+    total, bad = 0.0, []
     for step in range(steps):
         begin = (step * world + args.process_index) * batch
         mine = np.arange(begin, min(begin + batch, count), dtype=np.int64)
-        total += _token_losses(engine, rows, mine, args, find_packed)
+        loss = _token_losses(engine, rows, mine, args, find_packed)
+        bad += [] if math.isfinite(loss) else mine.tolist()
+        total += loss
         batch_done(step + 1, steps)
     targets = int(rows.target_counts[:count].sum())
-    return sum(launcher.gather_objects(total)) / targets if targets else float("nan")
+    if not targets:
+        tell_no_target()
+    gathered = launcher.gather_objects((total, bad))
+    tell_not_finite([row for _, of_rank in gathered for row in of_rank])
+    return sum(loss for loss, _ in gathered) / targets if targets else float("nan")
 
 
 def no_loss(
@@ -123,9 +134,32 @@ def _divisor(
     return sum(targets) / len(batches) if average else targets[rank]
 
 
-def _sample_mean(losses: npt.NDArray[np.float64], num_rows: int, batch: int) -> float:
-    """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left."""
-    entries = np.repeat(losses.T, batch, axis=1)
+def _name_rows(
+    rows: TokenRows,
+    ranks: list[list[npt.NDArray[np.int64]]],
+    without: list[list[bool]],
+    losses: npt.NDArray[np.float64],
+) -> None:
+    """Lines about batches [rank][step] that have no target, and about those whose loss is not finite."""
+    flat = [(ranks[rank][step], losses[rank, step], is_without)
+            for rank, steps in enumerate(without) for step, is_without in enumerate(steps)]  # fmt: skip
+    bare = sorted({int(row) for batch, _, is_without in flat if is_without for row in batch})
+    if all(is_without for _, _, is_without in flat):
+        tell_no_target()
+    elif bare:
+        tell_without_targets(bare, len(rows))
+    tell_not_finite([int(row) for batch, loss, _ in flat if not math.isfinite(loss) for row in batch])
+
+
+def _sample_mean(
+    losses: npt.NDArray[np.float64], without: npt.NDArray[np.bool_], num_rows: int, batch: int
+) -> float:
+    """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left.
+
+    Those of batches `without` a target are left out of the mean, which is NaN when no others are there.
+    """
+    entries, bare = np.repeat(losses.T, batch, axis=1), np.repeat(without.T, batch, axis=1)
     left = num_rows % (batch * len(losses)) if num_rows < entries.size else 0
-    last = entries[-1, :left] if left else entries[-1]
-    return float(np.concatenate([entries[:-1].reshape(-1), last]).mean())
+    num_entries = entries.size - entries.shape[1] + (left or entries.shape[1])
+    kept = entries.reshape(-1)[:num_entries][~bare.reshape(-1)[:num_entries]]
+    return float(kept.mean()) if kept.size else float("nan")

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.user_values import is_same
+from fastsft.arguments.choices import is_same
 from fastsft.runtime.messages import warn_once
 
 # transformers makes the label smoother and reads noise and order in Trainer.__init__ ...

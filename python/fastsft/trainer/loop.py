@@ -16,6 +16,7 @@ from fastsft.trainer.agreed_control import AgreedControl, RunGuard
 from fastsft.trainer.bad_steps import RollBackError
 from fastsft.trainer.bit_checks import check_replay, check_replicas
 from fastsft.trainer.deciding_metrics import deciding_metrics
+from fastsft.trainer.evaluation_notices import decides
 from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.neftune import dropout_seed, noise_options
 from fastsft.trainer.pending_work import Due
@@ -209,7 +210,7 @@ class TrainingLoop:
         trainer.fire("on_optimizer_step")
         self.state.global_step = number
         self.state.total_flos += 6.0 * rows.padded_tokens * trainer.engine.num_non_embedding_parameters
-        self.results.begun(number, rate, limit)
+        self.results.begun(number, rate, limit, has_targets=rows.plan.num_targets > 0)
         self.take_results(all=checked or scale.enabled)  # the next step's scale depends on it
         if checked:
             check_replicas(trainer.engine, number)
@@ -239,8 +240,9 @@ class TrainingLoop:
         clipped, trainer = bool(self.args.max_grad_norm), self.trainer
         try:
             self.results.take(
-                trainer.engine, self.losses, trainer.bad_steps, trainer.loss_scale, clipped=clipped, all=all
-            )
+                trainer.engine, self.losses, trainer.bad_steps, trainer.loss_scale, trainer.loss_watch,
+                clipped=clipped, all=all,
+            )  # fmt: skip
         except NotFiniteError as error:
             self.state.global_step = error.step - 1
             raise
@@ -299,7 +301,7 @@ class TrainingLoop:
         metrics = deciding_metrics(self.args, trainer.evaluate_in_training())
         trainer.control.should_save |= trainer.due.save  # which a checkpoint asked for meanwhile cleared
         trainer.best_model.take(metrics)
-        if isinstance(self.schedule, PlateauSchedule):
+        if isinstance(self.schedule, PlateauSchedule) and decides(self.args, metrics, self.state.global_step):
             self.schedule.take(metrics[metric_key(self.args.metric_for_best_model or "loss")])
         self.agreed.agree()
         trainer.due.end_evaluation()

@@ -16,6 +16,8 @@ class LossMeter:
         self._sum = self._before = 0.0
         self._count = self._count_before = 0
         self._last: dict[str, float] = {}
+        self._is_diluted = False  # since the last log a step had no target, and so the loss 0
+        self.diluted: list[int] = []  # steps of logs over such a step: no measure of the model
 
     @classmethod
     def of_checkpoint(cls, saved: dict[str, Any] | None, step: int) -> LossMeter:
@@ -25,6 +27,7 @@ class LossMeter:
             meter.logged_step, meter._last = state["logged_step"], dict(state["last"])
             meter._sum, meter._count = state["sum"], state["count"]
             meter._before, meter._count_before = state["before"], state["count_before"]
+            meter.diluted, meter._is_diluted = list(state.get("diluted", [])), state.get("is_diluted", False)
         return meter
 
     def to_json(self) -> dict[str, Any]:
@@ -36,10 +39,13 @@ class LossMeter:
             "count": self._count,
             "before": self._before,
             "count_before": self._count_before,
+            "diluted": self.diluted,
+            "is_diluted": self._is_diluted,
         }
 
-    def add(self, loss: float, grad_norm: float | None, rate: float) -> None:
+    def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
         """One optimizer step; `grad_norm` None when nothing is clipped, as transformers then logs none."""
+        self._is_diluted |= not has_targets
         self._sum += loss
         self._count += 1
         norm = {} if grad_norm is None else {"grad_norm": grad_norm}
@@ -57,6 +63,8 @@ class LossMeter:
         count, total = self._count, self._sum
         self._before, self._count_before = self._before + total, self._count_before + count
         self._sum, self._count, self.logged_step = 0.0, 0, step
+        self.diluted += [step] if self._is_diluted else []
+        self._is_diluted = False
         return {**self._last, "loss": total / count} if count else dict(self._last)
 
     def mean(self) -> float:

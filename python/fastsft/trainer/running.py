@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastsft.trainer.callback_handler import CallbackHandler
     from fastsft.trainer.loss_meter import LossMeter
     from fastsft.trainer.loss_scale import LossScale
+    from fastsft.trainer.loss_watch import LossWatch
     from fastsft.trainer.pending_work import Due
     from fastsft.trainer.schedule import Schedule
 
@@ -53,6 +54,7 @@ class Running(SavedRun, Protocol):
     loss_scale: LossScale
     due: Due
     losses: LossMeter
+    loss_watch: LossWatch
 
     @property
     def eval_dataset(self) -> object:

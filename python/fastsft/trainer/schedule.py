@@ -129,7 +129,8 @@ def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
 
 def _metrics_of(history: Iterable[dict[str, Any]], metric: str) -> list[float]:
     """Of the evaluations in a log history, without those before the first step."""
-    return [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
+    found = [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
+    return [value for value in found if math.isfinite(value)]
 
 
 class PlateauSchedule:

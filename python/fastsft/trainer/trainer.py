@@ -42,6 +42,7 @@ from fastsft.trainer.log_level import use_log_level
 from fastsft.trainer.loop import TrainingLoop
 from fastsft.trainer.loss_meter import LossMeter
 from fastsft.trainer.loss_scale import LossScale
+from fastsft.trainer.loss_watch import LossWatch
 from fastsft.trainer.model_outputs import check_outputs
 from fastsft.trainer.modes import check_modes
 from fastsft.trainer.pending_work import Due
@@ -166,6 +167,7 @@ class Trainer(
         self.state, self.best_model = self._new_state(), BestModel(self)
         self._counter, self.start_time = TokenCounter(args), time.monotonic()
         self.bad_steps, self.loss_scale = BadSteps(args), LossScale(args)
+        self.loss_watch = LossWatch(self.engine.vocab_size, args.learning_rate)
         self.due, self.losses = Due(), LossMeter()
         self._at_batch: Callable[[], None] = lambda: None
         self.saver = self._make_saver()
@@ -234,6 +236,7 @@ class Trainer(
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
         self.state = self._new_state()
         self.bad_steps, self.loss_scale = BadSteps(self.args), LossScale(self.args)
+        self.loss_watch = LossWatch(self.engine.vocab_size, self.args.learning_rate)
         self.best_model, self.due, self.losses = BestModel(self), Due(), LossMeter()
         self.state.epoch = 0.0
         self.state.max_steps, self.state.num_train_epochs = self.plan.max_steps, self.plan.num_epochs
@@ -244,6 +247,7 @@ class Trainer(
         forget_tuned_products()
         if checkpoint is not None:
             resume(self, checkpoint)
+            self.loss_watch.begin(self.state.log_history)
         self._leave_behind(checkpoint, automatic=resume_from_checkpoint is True)
         self.saver.check_room()
         self._counter.begin(self.state)

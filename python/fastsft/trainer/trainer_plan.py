@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.choices import is_same
 from fastsft.arguments.from_transformers import as_arguments, take_changes_of_source
 from fastsft.arguments.precision import STATE_FLAGS
-from fastsft.arguments.user_values import is_same
 from fastsft.callbacks.state import TrainerState
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.directory import prepare_output_directory

@@ -13,11 +13,11 @@ from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import EngineState, broadcast_source, exclusive
 from fastsft.weight_sync.errors import seconds, whole_number
 from fastsft.weight_sync.interfaces import Engine, Message
-from fastsft.weight_sync.modes import SyncOptions, sync_mode
+from fastsft.weight_sync.modes import Mode, SyncOptions, sync_mode
 from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
 from fastsft.weight_sync.source import BroadcastSource, Load
 from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
-from fastsft.weight_sync.transport import AgreedError, Transport
+from fastsft.weight_sync.transport import AgreedError, Transport, known_version
 
 _WHAT = "the handshake"
 
@@ -78,7 +78,7 @@ def fsdp_sync_weight_nccl(
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     deadline_s: float = 600.0,
     version: int | None = None,
-    handshakes: bool = False,
+    handshakes: bool | None = None,
     checksum: bool = True,
     announce: Callable[[Message], object] | None = None,
 ) -> int:
@@ -91,8 +91,10 @@ def fsdp_sync_weight_nccl(
     buffers; of an engine with `get_per_tensor_param`, unless FSDP1 wraps it, what that yields.
 
     deadline_s: of every single wait; past it RuntimeError, and the group has to be made again. version: must
-    grow; None: one more than the last. handshakes: every mode begins with an agreement on plan and version,
-    as `WeightReceiver(handshakes=True)` expects. When one rank fails all trainer ranks raise its reason.
+    grow; None: one more than the last that a trainer rank or a member of the group knows. handshakes: begin
+    with an agreement on plan and version, as the receivers' `handshakes` say; None: where the group is a
+    `WeightGroup`, which both ends made; False for receivers of others in such a group. When one rank fails
+    all trainer ranks raise its reason.
     Contract: docs/spec/weight_sync.md, sections 1.3 and 4.4.
     """
     with (
@@ -101,7 +103,9 @@ def fsdp_sync_weight_nccl(
     ):
         wire = sync_mode(mode)
         bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
-        version = _agreed_version(opening, state, version, {"mode": mode, "bucket_bytes": bucket_bytes})
+        facts = {"mode": mode, "bucket_bytes": bucket_bytes}
+        known = max(state.broadcast, state.sent, known_version(model_update_group))
+        version = _agreed_version(opening, state, version, known, facts)
         source = broadcast_source(engine, state)
         source.take_changes()
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
@@ -114,12 +118,12 @@ def fsdp_sync_weight_nccl(
                 if source.rank == 0 or wire.every_rank:
                     options = SyncOptions(bucket_bytes, version, announce, checksum)
                     transport = _transport(model_update_group, deadline_s, source)
-                    header = _header(mode, options, source) if wire.handshakes or handshakes else None
                     with transport.transfer():
-                        if header is not None:
-                            offer(transport, plan, header)
+                        if shakes_hands(wire, handshakes, transport):
+                            offer(transport, plan, _header(mode, options, source))
                         wire.send(stream, plan if share is None else share.plan, transport, options)
                     state.sent = version
+                    transport.note_version(version)
             except Exception as failure:
                 error = failure
             error = drained(stream, error)
@@ -132,14 +136,22 @@ def fsdp_sync_weight_nccl(
 
 
 def _agreed_version(
-    opening: TransferAgreement, state: EngineState, version: int | None, facts: Message
+    opening: TransferAgreement, state: EngineState, version: int | None, known: int, facts: Message
 ) -> int:
-    """The one given, or one that is new to all ranks and receivers, also after a sync that failed late."""
+    """The one given, or one that is new to all ranks and receivers, also after a sync that failed late.
+
+    known: the newest of which this rank has heard.
+    """
     if version is not None:
         version = whole_number("version", version)
         check_grows(f"sending version {version}", version, state.broadcast)
-    posts = opening.agree({"version": version, **facts}, known=max(state.broadcast, state.sent))
+    posts = opening.agree({"version": version, **facts}, known=known)
     return version if version is not None else 1 + max(post["known"] for post in posts)
+
+
+def shakes_hands(mode: Mode, asked: bool | None, transport: Transport) -> bool:
+    """True if a sync begins with an agreement on plan and version, on both ends alike."""
+    return mode.handshakes or (transport.is_ours if asked is None else asked)
 
 
 def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message:
@@ -186,7 +198,8 @@ class WeightReceiver:
 
     For mode "native_multiroot" `group` is a list: one with each trainer rank, in their order. plan: a
     `SyncPlan`, or metadata as Trinity's Synchronizer gives it. load: called with lists of (name, tensor) as
-    they arrive. mode, bucket_bytes and handshakes: the sender's. deadline_s: of every single wait.
+    they arrive. mode and bucket_bytes: the sender's. handshakes: as the sender's; None: where each group is a
+    `WeightGroup`. deadline_s: of every single wait.
     `dirty` is true from the first byte of a sync until its end: what was loaded may be a mixture of two
     versions, and must not serve before a sync has succeeded.
     """
@@ -200,7 +213,7 @@ class WeightReceiver:
         mode: str = "trinity",
         bucket_bytes: int = DEFAULT_BUCKET_BYTES,
         deadline_s: float = 600.0,
-        handshakes: bool = False,
+        handshakes: bool | None = None,
         checksum: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -211,7 +224,7 @@ class WeightReceiver:
             raise ValueError(f"group: expected {expected} for mode {mode!r}, got {type(group).__name__}")
         self._groups, self._load = list(group) if isinstance(group, (list, tuple)) else [group], load
         self.plan = plan if isinstance(plan, SyncPlan) else SyncPlan(plan)
-        self._handshakes = handshakes or self._mode.handshakes
+        self._handshakes = handshakes
         self._bucket_bytes, self._checksum = whole_number("bucket_bytes", bucket_bytes), checksum
         self.version, self.dirty = 0, False
         self._shares: list[RowShard] = []
@@ -222,8 +235,8 @@ class WeightReceiver:
         RuntimeError when it failed, was refused, or a wait took longer than the deadline.
         """
         transports = [Transport(group, self._deadline_s, self._device) for group in self._groups]
-        versions = {self.version + 1}
-        if self._handshakes:
+        versions = {1 + max(self.version, transports[0].version)}
+        if shakes_hands(self._mode, self._handshakes, transports[0]):
             versions = set(_together([self._accepting(root, each) for root, each in enumerate(transports)]))
         if len(versions) > 1:
             for transport in transports:
@@ -237,6 +250,8 @@ class WeightReceiver:
         else:
             self._receive_from(transports[0], self.plan, options, self._load)
         self.version, self.dirty = version, False
+        for transport in transports:
+            transport.note_version(version)
         return version
 
     def _receive_shares(self, transports: list[Transport], options: SyncOptions) -> None:
@@ -268,7 +283,10 @@ class WeightReceiver:
             if header.get(key) != value:
                 return f"{key}: expected {value}, the sender has {header.get(key)}"
         if int(header["version"]) <= self.version:
-            return f"version {header['version']} is not newer than {self.version}"
+            return (
+                f"version {header['version']} is not newer than {self.version}, which this receiver has; "
+                "after a resume from an older step make its WeightReceiver again"
+            )
         return None
 
 

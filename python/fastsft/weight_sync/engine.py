@@ -18,6 +18,7 @@ from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.directory import model_texts
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.messages import warn_once
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
 from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
@@ -127,6 +128,12 @@ class FastsftEngine:
         """As `save_model` writes them, in words of `dtype`; {} for a `model` that is no CausalLM."""
         if not isinstance(self.trainer.model, CausalLM):
             return {}
+        if carried := self.trainer.model.carried():
+            warn_once(
+                f"a save of weight sync has the trained tensors alone: {len(carried)} others of "
+                f"{self.trainer.model.source_directory} ({carried[0].name}, ...) are not in it; "
+                "trainer.save_model() writes all"
+            )
         tokenizer = getattr(self.trainer, "tokenizer", None)
         return model_texts(self.trainer.model, tokenizer, str(dtype).removeprefix("torch."))
 

@@ -16,11 +16,15 @@ import torch
 
 from fastsft import _C
 from fastsft.model.config import json_text
+from fastsft.model.words.both import in_both_words
+from fastsft.model.words.files import write_both_words
 from fastsft.runtime.file_calls import repeated
 from fastsft.runtime.folders import make_folders, opened_folder, sync_folder
 from fastsft.runtime.new_files import NewFile
 from fastsft.runtime.private_files import files_of
+from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.weight_sync.engine import state_of
+from fastsft.weight_sync.held_files import changed, check_same
 from fastsft.weight_sync.interfaces import Engine, Message
 
 if TYPE_CHECKING:
@@ -58,10 +62,13 @@ def _name_of_temporary(temporary: str) -> str:
     return temporary.removeprefix(TEMPORARY).rpartition("-")[0]
 
 
-def written_file(directory: Path, name: str, tag: str) -> _C.FileDigest:
-    """A durable file of this rank alone, as its bytes are on the disk."""
-    digest = _C.digest_file(str(directory / temporary_name(name, tag)))
-    return _C.FileDigest(name, digest.size, digest.crc32c)
+def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
+    """A durable file of this rank alone. RuntimeError unless the disk has the bytes that were written."""
+    path = directory / temporary_name(name, tag)
+    found = _C.digest_file(str(path))
+    if (found.size, found.crc32c) != (size, crc32c):
+        raise changed(path, f"{found.size} bytes of other content, where {size} were written")
+    return _C.FileDigest(name, size, crc32c)
 
 
 _METADATA = "__metadata__"
@@ -70,6 +77,17 @@ _SAFETENSORS = {
     "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
     "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
 }  # fmt: skip
+
+
+_DTYPES = {name: dtype for dtype, name in _SAFETENSORS.items()}
+
+
+def dtype_of(name: str, where: str) -> torch.dtype:
+    """The dtype that a safetensors header calls `name`. ValueError for one that no save writes."""
+    if name not in _DTYPES:
+        raise ValueError(f"{where}: expected one of {', '.join(_DTYPES)}, got {name}")
+    dtype: torch.dtype = getattr(torch, _DTYPES[name])
+    return dtype
 
 
 def header(
@@ -125,8 +143,9 @@ class RangeFile:
         self._file.write_at(offset, left)
 
     def finish(self) -> list[_C.RangeDigest]:
-        """Its ranges, durable on return."""
+        """Its ranges, durable on return. RuntimeError when something else has the file's name by then."""
         self._file.sync()
+        check_same(self._file.fileno(), self._file.path)
         self.close()
         return self._ranges
 
@@ -180,6 +199,7 @@ def huggingface_files(
                 _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
+                write_tokenizer_words(folder)
 
         content = {name: text.encode() for name, text in (texts or {}).items()}
         state.huggingface_files = (key, {**content, **files_of(write)})
@@ -204,13 +224,14 @@ def _save_config(config: object, folder: str) -> None:
     if config is None:
         return
     if isinstance(config, dict):
-        Path(folder, "config.json").write_text(json_text(config))
+        Path(folder, "config.json").write_text(json_text(in_both_words(config)))
         return
     saved = copy.copy(cast("PretrainedConfig", config))  # by its methods, whatever its class
     auto_map = getattr(saved, "auto_map", None) or {}
     if None in auto_map:
         saved.auto_map = {key: value for key, value in auto_map.items() if key is not None}
     saved.save_pretrained(folder)
+    write_both_words(folder)
 
 
 def _fingerprint(config: object) -> str:

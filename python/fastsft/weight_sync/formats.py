@@ -10,10 +10,12 @@ from typing import Any, Protocol
 import torch
 
 from fastsft import _C
-from fastsft.runtime.regular_files import check_regular
+from fastsft.runtime.regular_files import read_regular
 from fastsft.weight_sync import layout
+from fastsft.weight_sync.errors import some
 from fastsft.weight_sync.files import RangeFile, Written, header, temporary_name, written_file
 from fastsft.weight_sync.interfaces import Message
+from fastsft.weight_sync.stored_file import StoredFile, StoredTensor
 from fastsft.weight_sync.tensor_stream import Snapshot
 from fastsft.weight_sync.verl_pt import VerlPt
 
@@ -57,10 +59,8 @@ class HuggingFace:
         return _NAME in names
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        from safetensors.torch import load_file
-
-        loaded: dict[str, torch.Tensor] = load_file(directory / _NAME)
-        return loaded
+        file = StoredFile(directory / _NAME)
+        return {name: file.tensor(name).clone() for name in file.entries}
 
 
 _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
@@ -85,72 +85,62 @@ class Native:
             file.write_at(0, prefix)
             for begin, rows in zip(begins, parts, strict=True):
                 file.write_tensor(begin, rows)
-            file.finish()
-        return [written_file(directory, name, tag)], []
+            (digest,) = _C.join_ranges(file.finish())
+        return [written_file(directory, name, tag, digest.size, digest.crc32c)], []
 
     def recognises(self, names: list[str]) -> bool:
         return any(_SHARD.fullmatch(name) for name in names)
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        from safetensors import safe_open
-
-        whole: dict[str, torch.Tensor] = {}
-        rows: dict[str, int] = {}  # of each sharded tensor, those that came: the next one's number
-        for name in sorted(name for name in names if _SHARD.fullmatch(name)):
-            check_regular(directory / name, "a file of weights")
-            with safe_open(directory / name, "pt") as file:
-                for tensor_name, place in _places(file.metadata(), directory / name).items():
-                    part = file.get_tensor(tensor_name)
-                    if place is None:
-                        whole.setdefault(tensor_name, part)
-                        continue
-                    where = f"{directory / name}: {tensor_name}"
-                    rows[tensor_name] = _put(whole, tensor_name, part, place, rows.get(tensor_name, 0), where)
-        for name, count in rows.items():
-            if count != whole[name].shape[0]:
-                raise ValueError(f"{directory}: {name}: expected {whole[name].shape[0]} rows, got {count}")
-        return whole
+        files = [StoredFile(directory / name) for name in _ranks_of_one_save(directory, names)]
+        places = [_places(file) for file in files]
+        for file, own in zip(files, places, strict=True):
+            if other := sorted(own.keys() ^ places[0].keys()):
+                raise ValueError(f"{file.path}: {other[0]} is not in all files of this save")
+        # All of them before memory is taken for one: a shape may be of rows that are not there.
+        tensors = {name: StoredTensor(name, files, places) for name in places[0]}
+        return {name: tensor.read() for name, tensor in tensors.items()}
 
 
-def _places(metadata: dict[str, str] | None, path: Path) -> Message:
+def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
+    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
+    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    size = max(size for _, size in found)
+    if sorted(found) != [(rank, size) for rank in range(size)]:
+        listed = some(sorted(found.values()))
+        raise ValueError(f"{directory}: expected a file of each of {size} ranks of one save, got {listed}")
+    return [found[key] for key in sorted(found)]
+
+
+def _places(file: StoredFile) -> Message:
+    """Name -> place of each tensor of the file."""
+    why = ""
     try:
-        places = json.loads((metadata or {})["fastsft_rows"])
-        if isinstance(places, dict):
-            return places
-    except (KeyError, ValueError, RecursionError):
-        pass
-    raise ValueError(
-        f'{path}: expected "fastsft_rows" in its metadata, an object with the place of each tensor'
-    )
+        places = json.loads(file.metadata["fastsft_rows"], object_pairs_hook=_without_duplicates)
+    except (KeyError, ValueError, RecursionError) as error:
+        places, why = None, f": {error}" if isinstance(error, _DuplicateError) else ""
+    if not isinstance(places, dict):
+        raise ValueError(
+            f'{file.path}: expected "fastsft_rows" in its metadata, an object with the place of each '
+            f"tensor{why}"
+        )
+    if other := sorted(places.keys() ^ file.entries.keys()):
+        lacking = "place in its metadata" if other[0] in file.entries else "tensor"
+        raise ValueError(f"{file.path}: {other[0]}: expected a tensor and its place, got no {lacking}")
+    return places
 
 
-def _put(
-    whole: dict[str, torch.Tensor], name: str, part: torch.Tensor, place: object, expected: int, where: str
-) -> int:
-    """Copy rows to their place, which must follow the rows before it; the number of the next row.
-
-    The whole tensor is made with the first of them: without all others it would hold memory as it was found.
-    """
-    if not isinstance(place, list) or not _is_place(place):
-        raise ValueError(f"{where}: expected [first row, shape] as its place, got {str(place)[:80]}")
-    begin, shape = place
-    count = int(part.shape[0]) if part.ndim else 0
-    if count == 0 and name in whole:
-        return expected
-    known = list(whole[name].shape) if name in whole else shape
-    if list(part.shape[1:]) != shape[1:] or known != shape or begin + count > shape[0] or begin != expected:
-        got = f"rows {begin} and more of shape {list(part.shape)}"
-        raise ValueError(f"{where}: expected what follows {expected} rows of {known}, got {got}")
-    if name not in whole:
-        whole[name] = part.new_empty(shape)
-    whole[name][begin : begin + count] = part
-    return expected + count
+class _DuplicateError(ValueError):
+    pass
 
 
-def _is_place(place: list[Any]) -> bool:
-    if len(place) != 2 or not isinstance(place[1], list) or not place[1]:
-        return False
-    return all(type(number) is int and 0 <= number < 1 << 48 for number in [place[0], *place[1]])
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> Message:
+    found: Message = {}
+    for name, value in pairs:
+        if name in found:
+            raise _DuplicateError(f"{name} is there twice")
+        found[name] = value
+    return found
 
 
 FORMATS: dict[str, SaveFormat] = {each.name: each for each in (HuggingFace(), Native(), VerlPt())}
@@ -166,12 +156,12 @@ def save_format(name: str) -> SaveFormat:
 _TRIES = 5
 
 
-def read_state_dict(directory: str | Path, *, checksums: bool = False) -> dict[str, torch.Tensor]:
+def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[str, torch.Tensor]:
     """The whole tensors by name, on the CPU. `directory`: what `fsdp_save_state_dict` was given.
 
-    ValueError unless it has a manifest whose file sizes match, with `checksums` also their contents. What is
-    returned is one save, also while the next one replaces it: files are read again then, and a directory that
-    is saved into all the time, or is between two saves, is a ValueError.
+    ValueError unless it has a manifest whose files have their sizes and, unless `checksums` is False, their
+    contents. What is returned is one save, also while the next one replaces it: files are read again then,
+    and a directory that is saved into all the time, or is between two saves, is a ValueError.
     """
     folder = Path(directory)
     for _ in range(_TRIES):
@@ -187,15 +177,17 @@ def read_state_dict(directory: str | Path, *, checksums: bool = False) -> dict[s
     raise ValueError(f"{folder}: saved again while it was read, {_TRIES} times; read it between two saves")
 
 
-def _manifest(folder: Path, checksums: bool) -> bytes:
-    """The manifest as it is, of a complete save; ValueError of any other."""
+def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
+    """The manifest as it is, of a complete save, and which files it lists; ValueError of any other."""
+    identities = layout.identities(folder)  # first: files that are replaced from here on are others
     found = layout.problems(folder, checksums)
-    if found:
-        raise ValueError(f"{folder}: not a complete save: {'; '.join(found)}")
     try:
-        return (folder / layout.MANIFEST).read_bytes()
-    except FileNotFoundError:  # taken away by the next save since
-        raise ValueError(f"{folder}: not a complete save: the next one replaces it") from None
+        content = b"" if found else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
+    except ValueError as error:  # taken away by the next save since
+        raise ValueError(f"{folder}: not a complete save: the next one replaces it: {error}") from None
+    if found:
+        raise ValueError(f"{folder}: not a complete save: {some(found, '; ')}")
+    return content, identities
 
 
 def _read(folder: Path) -> dict[str, torch.Tensor]:
@@ -204,4 +196,4 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
     for each in FORMATS.values():
         if each.recognises(names):
             return each.read(folder, names)
-    raise ValueError(f"{folder}: its manifest lists no weights: {', '.join(names)}")
+    raise ValueError(f"{folder}: its manifest lists no weights: {some(names)}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -16,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
 import torch
 
 from fastsft import _C
-from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
+from fastsft.weight_sync.errors import seconds
 from fastsft.weight_sync.interfaces import Group, Work
+from fastsft.weight_sync.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -89,21 +92,23 @@ class SharedMemoryGroup:
     """The calls of a process group that a transport makes, for tensors on the CPU; rank 0 sends.
 
     Operations are done in order on a thread of the group's own. Collective over the members. RuntimeError
-    when not all of them came within `timeout`, or live on another host.
+    when not all of them came within `limit`, or live on another host. timeout: of an operation that has none
+    of its own.
     """
 
-    def __init__(self, store: Store, rank: int, world_size: int, timeout: timedelta) -> None:
-
+    def __init__(
+        self, store: Store, rank: int, world_size: int, timeout: timedelta, limit: timedelta
+    ) -> None:
         self._rank, self._world_size, self._timeout = rank, world_size, timeout
         if rank == 0:
             name = f"fastsft-{secrets.token_hex(8)}"
             self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
             store.set("shared_memory", name)
         else:
-            store.wait(["shared_memory"], timeout)
+            store.wait(["shared_memory"], limit)
             name = store.get("shared_memory").decode()
             self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
-        self._memory.meet(timeout.total_seconds())
+        self._memory.meet(limit.total_seconds())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shared-memory")
 
     def rank(self) -> int:
@@ -167,15 +172,17 @@ class SharedMemoryWork:
 
 _BACKENDS = ("gloo", "nccl", "shared_memory")
 _THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process where gloo is denied one
-_SLACK_S = 5.0  # a backend's own error comes first, which says more
 
 
 class WeightGroup:
     """A process group for weights alone, over any store; made again by `rebuild` after a failure.
 
-    store: a `torch.distributed` store that all members reach. rank 0 sends. backend: "gloo", "nccl", or
-    "shared_memory" for processes of one host and tensors on its CPU. timeout_s: of an operation for which
-    nobody set a deadline. Collective over the members. ValueError for a rank that another member has.
+    store: a `torch.distributed` store that all members reach, and that outlives them. rank 0 sends. backend:
+    "gloo", "nccl", or "shared_memory" for processes of one host and tensors on its CPU. timeout_s: how long
+    the others are waited for, and of an operation for which nobody set a deadline. Collective over the
+    members. A member that was started again makes its group as it did before, while all others call
+    `rebuild`. generation: of the members that are in it now, the same number on all. version: the newest that
+    has gone through the group, or that a member had when it was made.
     """
 
     def __init__(
@@ -183,76 +190,72 @@ class WeightGroup:
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}, got {backend!r}")
+        if world_size < 1:
+            raise ValueError(f"world_size: expected 1 or more, got {world_size}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to {world_size - 1} in a group of {world_size}, got {rank}")
         self._store, self._rank, self._world_size = store, rank, world_size
-        self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
-        self.generation = 0
-        self.group = self._make()
+        self._backend, self._timeout = backend, timedelta(seconds=seconds("timeout_s", timeout_s))
+        self.generation, self.version = -1, 0
+        self.group = self._meet()
 
-    def rebuild(self) -> None:
-        """A new group under the next generation number; every member calls it, as often as the others."""
+    def rebuild(self, store: Store | None = None) -> None:
+        """A new group, with every member that calls this, or that was started again, within the timeout.
+
+        store: in place of the one before, when that has ended with its process. RuntimeError when a member
+        has not come: then the group is of no use, and a later call may succeed.
+        """
         abort(self.group)
-        self.generation += 1
-        self.group = self._make()
+        self._store = self._store if store is None else store
+        self.group = self._meet()
 
-    def _make(self) -> Group:
+    def _meet(self) -> Group:
         release_done()
         dist: Any = importlib.import_module("torch.distributed")
         if self._backend == "gloo":
             _C.require_threads(_THREADS_OF_A_GROUP, "a group for weights")
-        store = dist.PrefixStore(f"weights/{self.generation}", self._store)
-        calls = BoundedStore(lambda: store, self._timeout.total_seconds())
-        try:
-            calls.run(self._join)
-            if (
-                self._backend == "nccl"
-            ):  # asks the store when it first sends, and belongs to this thread's device
-                return self._connect(dist, store)
-            return calls.run(lambda _: self._connect(dist, store), self._timeout.total_seconds() + _SLACK_S)
-        except SilentStoreError as error:
-            raise SilentStoreError(
-                self._timeout.total_seconds(), f"joining generation {self.generation} of a group for weights"
-            ) from error
-        except RuntimeError as error:
-            missing = calls.run(self._missing)
-            if not missing:
-                raise
-            raise RuntimeError(
-                f"rank {', '.join(map(str, missing))} has not joined generation {self.generation} of this "
-                f"group within {self._timeout.total_seconds():g} seconds: {str(error).splitlines()[0]}"
-            ) from error
-        finally:
-            calls.close()
+        meeting = Rendezvous(
+            dist.PrefixStore("weights", self._store),
+            self._rank,
+            self._world_size,
+            self._backend,
+            self._timeout.total_seconds(),
+            abort,
+        ).meet(
+            functools.partial(self._connect, dist),
+            self.generation,
+            self.version,
+            # NCCL asks the store when it first sends, and belongs to this thread's device.
+            in_caller=self._backend == "nccl",
+        )
+        self.generation, self.version = meeting.generation, meeting.version
+        return meeting.group
 
-    def _join(self, store: Store) -> None:
-        ours = f"{self._world_size} members over {self._backend}"
-        first = store.compare_set("group", "", ours).decode()
-        if first != ours:
-            raise ValueError(
-                f"rank {self._rank} would make a group of {ours}; the first who joined generation "
-                f"{self.generation} makes one of {first}: give world_size and backend alike to every member"
-            )
-        if store.add(f"joined/{self._rank}", 1) > 1:
-            raise ValueError(
-                f"rank {self._rank} has joined generation {self.generation} of this group before: two "
-                "members have one rank, or this one was started again; make a group over another store, or "
-                "rebuild it on every member"
-            )
-
-    def _missing(self, store: Store) -> list[int]:
-        return [rank for rank in range(self._world_size) if not store.check([f"joined/{rank}"])]
-
-    def _connect(self, dist: Any, store: Store) -> Group:
+    def _connect(self, dist: Any, store: Store, limit_s: float) -> Group:
+        """limit_s: until all are connected; of the operations it is the group's own timeout."""
+        limit = timedelta(seconds=limit_s)
         if self._backend == "shared_memory":
-            return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout)
+            return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout, limit)
         if self._backend == "gloo":
-            return cast(Group, dist.ProcessGroupGloo(store, self._rank, self._world_size, self._timeout))
+            group = dist.ProcessGroupGloo(store, self._rank, self._world_size, limit)
+            group._set_default_timeout(self._timeout)
+            return cast(Group, group)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = self._timeout
         return cast(Group, dist.ProcessGroupNCCL(store, self._rank, self._world_size, options))
 
 
+# Groups in which an operation failed, or that somebody gave up.
+_BROKEN: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
 def abort(group: Group) -> None:
+    """End the group: no operation of it succeeds, here or elsewhere."""
+    _BROKEN.add(group)
     with contextlib.suppress(Exception):  # a group that cannot be aborted ends with its last reference
         group.abort()
+
+
+def is_broken(group: Group) -> bool:
+    """True if `abort` was called with it."""
+    return group in _BROKEN

@@ -21,6 +21,10 @@ FULL_MARKER = ".full_checkpoint"
 MANIFEST = "manifest.json"
 REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # while a save puts its files in the place of others
 
+MOST_MANIFEST_BYTES = 64 << 20
+
+Identity = tuple[int, ...]
+
 _ITERATION_BYTES = 64
 _STEP = re.compile(r"global_step_(\d+)")
 _LOGGER = logging.getLogger(__name__)
@@ -37,6 +41,23 @@ def step_directories(job: Path) -> dict[int, Path]:
 def problems(directory: Path, checksums: bool = False) -> list[str]:
     """Faults of a saved directory, by its manifest; empty when a reader may take it."""
     return list(_C.verify_directory(str(directory), checksums))
+
+
+def identities(directory: Path) -> list[Identity]:
+    """Of each file that the manifest lists: another one of its name, or a changed one, has another."""
+    try:
+        names = [file.name for file in _C.read_manifest(str(directory)).files]
+    except (ValueError, RuntimeError):  # `problems` says which
+        return []
+    return [_identity(directory / name) for name in names]
+
+
+def _identity(path: Path) -> Identity:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def components(step_directory: Path) -> list[Path]:

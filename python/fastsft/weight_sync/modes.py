@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import ClassVar
 import torch
 
 from fastsft import _C
+from fastsft.weight_sync import remote
 from fastsft.weight_sync.interfaces import Message, Work
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import Load
@@ -94,7 +96,8 @@ class SGLang(Mode):
         for index, batch in enumerate(batches):
             numbers = [piece.tensor for piece in batch.pieces]
             if options.announce is not None:
-                options.announce(_request(plan, numbers, options.version, index + 1 == len(batches)))
+                request = _request(plan, numbers, options.version, index + 1 == len(batches))
+                remote.within(transport.deadline_s, "announce", functools.partial(options.announce, request))
             tensors = stream.take(batch.first, batch.last)
             sent = [
                 (number, on_wire(tensors[number - batch.first], plan, number, transport))

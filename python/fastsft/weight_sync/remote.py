@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import functools
 import inspect
 import os
 import socket
 import sys
-from collections.abc import Awaitable
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def has_method(target: object, name: str) -> bool:
@@ -25,8 +32,8 @@ def is_actor(target: object) -> bool:
 def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
     """The result of a method, waited for. What it raises, or Ray's error, is raised here.
 
-    RuntimeError when an actor or a coroutine gives none within `deadline_s` seconds; a plain method of this
-    process takes the time that it takes.
+    RuntimeError when it gives none within `deadline_s` seconds. A method of this process runs on a thread of
+    its own, so that the caller can go on without it: it cannot be ended, and may do its work later.
     """
     method = getattr(target, name)
     if hasattr(method, "remote"):
@@ -36,17 +43,81 @@ def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: 
             return ray.get(method.remote(*args, **kwargs), timeout=deadline_s)
         except ray.exceptions.GetTimeoutError as error:
             raise _silent(name, deadline_s) from error
-    result = method(*args, **kwargs)
-    if inspect.isawaitable(result):
-        return asyncio.run(_within(name, result, deadline_s))
-    return result
+    return within(deadline_s, name, functools.partial(_result, method, args, kwargs))
 
 
 async def call_async(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """`call` inside a coroutine."""
+    """`call` inside a coroutine, on whose loop a coroutine of `target` runs."""
     method = getattr(target, name)
-    result = method.remote(*args, **kwargs) if hasattr(method, "remote") else method(*args, **kwargs)
-    return await _within(name, result, deadline_s) if inspect.isawaitable(result) else result
+    if hasattr(method, "remote"):
+        result = method.remote(*args, **kwargs)
+    elif inspect.iscoroutinefunction(method):
+        result = method(*args, **kwargs)
+    else:
+        result = await _awaited(name, asyncio.wrap_future(_on_thread(name, method, args, kwargs)), deadline_s)
+    return await _awaited(name, result, deadline_s) if inspect.isawaitable(result) else result
+
+
+def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
+    """Call `work` on a thread of its own. RuntimeError naming `what` when it has not ended in time."""
+    future = _on_thread(what, work, (), {})
+    try:
+        return future.result(deadline_s)
+    except TimeoutError as error:
+        if future.done():  # its own
+            raise
+        raise _silent(what, deadline_s) from error
+    finally:
+        del future  # an error holds this frame, and must not hold itself
+
+
+def _on_thread(
+    what: str, work: Callable[..., T], args: Sequence[object], kwargs: Mapping[str, object]
+) -> Future[T]:
+    """The end of `work` on a thread that a process which ends does not wait for."""
+    future: Future[T] = Future()
+    context, settings = contextvars.copy_context(), _thread_settings()
+
+    def run() -> None:
+        try:
+            with settings():
+                result = context.run(work, *args, **kwargs)
+            future.set_result(result)
+        except BaseException as error:
+            # Without this frame, which has the future that holds the error.
+            future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+
+    threading.Thread(target=run, name=f"call-{what}", daemon=True).start()
+    return future
+
+
+def _thread_settings() -> Callable[[], contextlib.ExitStack]:
+    """Entered on another thread: what torch keeps for each thread, as it is here."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return contextlib.ExitStack
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+    def settings() -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.inference_mode(inference))
+        stack.enter_context(torch.set_grad_enabled(grad))
+        if device is not None:
+            stack.enter_context(torch.cuda.device(device))
+        return stack
+
+    return settings
+
+
+def _result(method: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """Of a method, or of the coroutine that it gives."""
+    result = method(*args, **kwargs)
+    return asyncio.run(_waited(result)) if inspect.isawaitable(result) else result
+
+
+async def _waited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
 
 
 def runtime_ids() -> tuple[str, str]:
@@ -58,7 +129,7 @@ def runtime_ids() -> tuple[str, str]:
     return socket.gethostname(), str(os.getpid())
 
 
-async def _within(name: str, awaitable: Awaitable[Any], deadline_s: float) -> Any:
+async def _awaited(name: str, awaitable: Awaitable[Any], deadline_s: float) -> Any:
     try:
         return await asyncio.wait_for(awaitable, deadline_s)
     except TimeoutError as error:
@@ -66,4 +137,7 @@ async def _within(name: str, awaitable: Awaitable[Any], deadline_s: float) -> An
 
 
 def _silent(name: str, deadline_s: float) -> RuntimeError:
-    return RuntimeError(f"{name}: no answer within {deadline_s:g} seconds; is the actor alive, or busy?")
+    return RuntimeError(
+        f"{name}: no answer within {deadline_s:g} seconds; is the actor, or the object that has it, alive, "
+        "or busy?"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -14,20 +13,19 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.weight_sync.agreement import other_model
+from fastsft.weight_sync.commit import Commit
 from fastsft.weight_sync.errors import ReplacedError
 from fastsft.weight_sync.exchange import StoreExchange
 from fastsft.weight_sync.files import (
-    TEMPORARY,
-    remove_file,
     rename_into,
     temporary_files,
     temporary_name,
     write_huggingface_files,
     written_file,
 )
-from fastsft.weight_sync.formats import FORMATS, SaveFormat
+from fastsft.weight_sync.formats import SaveFormat
+from fastsft.weight_sync.held_files import HeldFiles
 from fastsft.weight_sync.interfaces import Message
-from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 
@@ -63,7 +61,7 @@ class SaveJob:
         self._directory, self._snapshot, self._format = directory, snapshot, save_format
         self._posts, self._error = exchange, error
         self._small_files, self._fsdp_version = small_files, fsdp_version
-        self._commit = Commit(directory)
+        self._commit, self._held = Commit(directory), HeldFiles()
         self._names: list[str] = []  # of the files that this rank renames
         self._tag = ""
         self._same_plan = True
@@ -86,6 +84,7 @@ class SaveJob:
             if not self._replaced.done():
                 self._replaced.set_result(False)
             self._commit.close()
+            self._held.close()
             self._posts.leave()
 
     @property
@@ -134,6 +133,8 @@ class SaveJob:
             if self.leads:
                 files += self._write_small_files()
                 self._names = [file.name for file in files]
+            for name in {*self._names, *(each.name for each in ranges)}:
+                self._held.hold(name, self._directory / temporary_name(name, self._tag))
             self._posts.post(
                 "written", files=list(map(digest_tuple, files)), ranges=list(map(range_tuple, ranges))
             )
@@ -208,8 +209,11 @@ class SaveJob:
     def _write_small_files(self) -> list[_C.FileDigest]:
         config = {"FSDP_version": self._fsdp_version, "world_size": self._snapshot.world_size}
         path = self._directory / temporary_name(_FSDP_CONFIG, self._tag)
-        _C.replace_file(str(path), json.dumps(config, indent=4) + "\n")
-        written = written_file(self._directory, _FSDP_CONFIG, self._tag)
+        text = json.dumps(config, indent=4) + "\n"
+        _C.replace_file(str(path), text)
+        written = written_file(
+            self._directory, _FSDP_CONFIG, self._tag, len(text.encode()), _C.crc32c(text.encode())
+        )
         return [written, *write_huggingface_files(self._directory, self._tag, self._small_files)]
 
     def _rename(self, names: Iterable[str]) -> None:
@@ -217,12 +221,16 @@ class SaveJob:
         try:
             for name in names:
                 rename_into(self._directory, temporary_name(name, self._tag), name)
+                self._held.check(name, self._directory / name)
             _C.sync_directory(str(self._directory))
             self._posts.post("renamed")
         except Exception as error:
             why = str(error)
             if isinstance(error, FileNotFoundError):
-                why = f"a rank gave this save up, and removed what it had waited for too long: {error}"
+                why = (
+                    "a temporary file is gone: a rank that had waited too long gave this save up, or "
+                    f"something else removes files here: {error}"
+                )
             self._posts.post("renamed", error=why)
             raise RuntimeError(why) from error
 
@@ -243,87 +251,3 @@ def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
         exchange.post(kind, error=f"rank 0 failed: {why}")
     exchange.post("written", error=why)
     exchange.leave()
-
-
-class Commit:
-    """Of one save into `directory`, by rank 0. `close` ends the lock that `lock` took."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._names: set[str] = set()
-        self._before: list[str] = []
-        self._staged = directory
-        self._lock: _C.RunLock | None = None
-
-    def lock(self) -> None:
-        """One save at a time in a directory, of whichever trainer. ValueError names the other one."""
-        try:
-            self._lock = _C.RunLock(
-                str(self._directory), "another save", "wait for it, or give every trainer its own directory"
-            )
-        except RuntimeError as error:  # of a file system that has no locks
-            _LOGGER.warning("%s; two saves into this directory at once would not be noticed", error)
-
-    def close(self) -> None:
-        """A second call does nothing."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    def stage(self, tag: str, snapshot: Snapshot, files: list[_C.FileDigest]) -> None:
-        """The manifest is durable under a temporary name: renaming needs no room any more. From here on the
-        directory is incomplete for readers, and for a monitor that starts again.
-
-        RuntimeError unless rank 0 sees what the others wrote: a manifest of files elsewhere is none.
-        """
-        for file in files:
-            path = self._directory / temporary_name(file.name, tag)
-            size = path.stat().st_size if path.exists() else "no file"
-            if size != file.size:
-                raise RuntimeError(
-                    f"{file.name}: expected {file.size} bytes in {self._directory}, found {size}; do all "
-                    "ranks see the same file system, and have the same local_path?"
-                )
-        manifest = _C.Manifest(snapshot.step, snapshot.world_size, snapshot.plan.hash, files)
-        self._staged = self._directory / temporary_name(MANIFEST, tag)
-        self._names = {file.name for file in files}
-        _C.replace_file(str(self._staged), manifest.json())
-        self._remove_manifest()
-
-    def _remove_manifest(self) -> None:
-        path = self._directory / MANIFEST
-        if not path.exists():
-            return
-        with contextlib.suppress(ValueError):  # a damaged one lists nothing that could be relied on
-            self._before = [file.name for file in _C.read_manifest(str(self._directory)).files]
-        os.replace(path, self._directory / REPLACED_MANIFEST)
-        _C.sync_directory(str(self._directory))
-
-    def publish_manifest(self) -> None:
-        """The step is complete with this, whatever happens then. RuntimeError where readers refuse it."""
-        self._remove_outdated()
-        os.replace(self._staged, self._directory / MANIFEST)
-        found = problems(self._directory)
-        if found:
-            (self._directory / MANIFEST).unlink()
-            raise RuntimeError(f"readers would refuse it: {'; '.join(found)}; move it away and save again")
-        _C.sync_directory(str(self._directory))
-        (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
-
-    def _remove_outdated(self) -> None:
-        """Clear what loaders could take, too: delete files of the save before, move those of others aside."""
-        there = [path.name for path in self._directory.iterdir() if path.is_file()]
-        weights = [name for name in there if any(each.recognises([name]) for each in FORMATS.values())]
-        begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
-        ours = {*self._before, *begun} - self._names - {self._staged.name}
-        for name in ours:
-            remove_file(self._directory, name)
-        for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
-            self._move_aside(name)
-
-    def _move_aside(self, name: str) -> None:
-        """Also files of a save that was killed among its renames: no manifest says whose they are."""
-        tries = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
-        aside = next(each for each in tries if not (self._directory / each).exists())
-        os.rename(self._directory / name, self._directory / aside)
-        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, aside)

@@ -126,14 +126,19 @@ class TensorStream:
         RuntimeError when the model no longer yields what was planned, ValueError for values that its dtype
         does not hold.
         """
-        del self._window[: first - self._first]
-        self._first = first
+        self._give_up(first)
         while self._first + len(self._window) <= last:
             unit = next(self._units, None)
             if unit is None:
                 raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
             self._append(unit)
+            self._give_up(first)  # also of those that nobody takes: without bytes, between two buckets
         return self._window[: last - first + 1]
+
+    def _give_up(self, first: int) -> None:
+        count = min(first - self._first, len(self._window))
+        del self._window[:count]
+        self._first += count
 
     def drain(self) -> None:
         """Take part in the gathers that are left, and keep nothing. ValueError when tied tensors differ."""

@@ -7,14 +7,14 @@ import functools
 import importlib
 import json
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from fastsft.weight_sync.groups import abort, keep_until_done, release_done
+from fastsft.weight_sync.errors import plain_reason
+from fastsft.weight_sync.groups import WeightGroup, abort, is_broken, keep_until_done, release_done
 from fastsft.weight_sync.interfaces import Group, Message, Work
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ MESSAGE_BYTES = 2048
 # torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
 # fault). Enqueuing never waits.
 _ENQUEUING = threading.Lock()
-_BROKEN: weakref.WeakSet[Group] = weakref.WeakSet()  # groups in which an operation failed
 
 
 class AgreedError(RuntimeError):
@@ -38,9 +37,10 @@ class Transport:
     """
 
     def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
-        self.generation = getattr(group, "generation", 0)
+        self._owner = group if isinstance(group, WeightGroup) else None
+        self.generation = 0 if self._owner is None else self._owner.generation
         self._group = cast(Group, getattr(group, "group", group))
-        self._deadline_s, self.device = deadline_s, device
+        self.deadline_s, self.device = deadline_s, device
         # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
@@ -53,10 +53,10 @@ class Transport:
             int, tuple[Work, Sequence[torch.Tensor]]
         ] = {}  # by id: works may not be hashable
         release_done()
-        if self._group in _BROKEN:
+        if is_broken(self._group):
             raise RuntimeError(
-                "this group failed in an earlier sync and may still hold half a transfer; make a new one "
-                "(WeightGroup.rebuild on every member)"
+                "this group failed in an earlier sync and may still hold half a transfer, or its rebuild did "
+                "not succeed; call WeightGroup.rebuild() on every member"
             )
 
     @property
@@ -66,6 +66,21 @@ class Transport:
     @property
     def size(self) -> int:
         return int(self._group.size())
+
+    @property
+    def is_ours(self) -> bool:
+        """True if all members made the group as a `WeightGroup`, and so may be taken for fastsft's."""
+        return self._owner is not None
+
+    @property
+    def version(self) -> int:
+        """The newest that a member is known to have; 0: none, or not known."""
+        return known_version(self._owner)
+
+    def note_version(self, version: int) -> None:
+        """Tell later members of the group of a version that has gone through it."""
+        if self._owner is not None:
+            self._owner.version = max(self._owner.version, version)
 
     def broadcast(self, tensor: torch.Tensor) -> Work:
         """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
@@ -101,9 +116,8 @@ class Transport:
 
     def end(self) -> None:
         """The group is of no use from now on, here or elsewhere."""
-        _BROKEN.add(self._group)
         try:
-            keep_until_done(self._group, list(self._in_flight.values()), self._deadline_s)
+            keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
         finally:
             self._in_flight = {}
             abort(self._group)
@@ -140,9 +154,13 @@ class Transport:
         """The error to raise; the group has come to its end."""
         self.end()
         return RuntimeError(
-            f"weight sync: {what} failed or took more than {self._deadline_s:g} seconds: "
-            f"{str(error).splitlines()[0]}"
+            f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
         )
+
+
+def known_version(group: object) -> int:
+    """The newest version that has gone through a `WeightGroup`, or that a member brought; else 0."""
+    return group.version if isinstance(group, WeightGroup) else 0
 
 
 def _broadcast_options(deadline: timedelta) -> BroadcastOptions:

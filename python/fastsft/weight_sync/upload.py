@@ -47,7 +47,8 @@ def fsdp_upload_state_dict(
     tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
 
     logger: None for this module's own. save_dtype: of parameters; None keeps each tensor's own. deadline_s:
-    how long rank 0 waits for an actor's answer, and ranks for each other before anything moves. ValueError
+    how long rank 0 waits for the answer, and ranks for each other before anything moves; a method of this
+    process that has given none by then goes on alone on a thread of its own. ValueError
     when the step is not newer than the last one, or when ranks have different steps or models, naming the
     first difference; RuntimeError (ValueError where that was the failure) on every rank when one failed.
     Contract: docs/spec/weight_sync.md, sections 1.2 and 4.3.

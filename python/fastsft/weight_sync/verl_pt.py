@@ -2,24 +2,24 @@
 
 Every tensor is a DTensor on a mesh ("fsdp",) of W ranks: parameters cut into rows, unpadded, empty where a
 rank has none; buffers and scalars replicated. A plain tensor would be taken from rank 0 only, or repeated.
-Files are read without making a DTensor or a mesh: `torch.load(weights_only=True)` calls every class that
-somebody marked as safe, and torch.distributed.tensor marks DeviceMesh, whose constructor makes a process
-group. Here a file reaches tensors and inert classes.
+Files are read as data (`runtime/torch_archive.py`), without making a DTensor or a mesh.
 """
 
 from __future__ import annotations
 
-import pickle
+import errno
+import os
 import re
-import types
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from fastsft import _C
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.new_files import NewFile
+from fastsft.runtime.plain_pickle import Inert, Maker, PlainPickleError
+from fastsft.runtime.torch_archive import read_archive
 from fastsft.weight_sync.files import Written, temporary_name, written_file
 from fastsft.weight_sync.interfaces import Message
 
@@ -31,109 +31,76 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
+    from typing_extensions import Buffer
 
 
-class Inert:
-    """A substitute for a class of torch.distributed: keeps the state that the file has for it."""
-
-    def __new__(cls, *_: object) -> Inert:
-        """Whatever the file constructs it with."""
-        return super().__new__(cls)
+class _DTensor(Inert):
+    """A substitute for the class DTensor."""
 
 
 class _Shard(Inert):
-    dim: object = None
+    """A substitute for Shard: `dim` is the dimension that is cut."""
 
 
 class _Replicate(Inert):
-    pass
+    """A substitute for Replicate."""
 
 
 class Part:
-    """A rank's part of a tensor: `rows`, cut along `dim`; None where every rank holds all of it."""
+    """A rank's part of a tensor: `rows`, cut along `dim`; None if every rank holds all of it."""
 
     def __init__(self, rows: torch.Tensor, dim: int | None) -> None:
         self.rows, self.dim = rows, dim
 
 
 def read_shard(path: Path) -> dict[str, Part]:
-    """The parts by name. ValueError, naming the file, for anything else than a dictionary of DTensors."""
+    """Read the parts by name. ValueError, naming the file, unless it is a dictionary of DTensors."""
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=False, pickle_module=_PICKLE)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(
-            f"{path}: not a file of shards: {next(iter(str(error).splitlines()), type(error).__name__)}"
-        ) from error
+        content = read_archive(path, _find)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a file of shards: {error}") from error
     check_named(path, content, Part, "a DTensor")
     parts: dict[str, Part] = content
     return parts
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> object:
-
-        found: object = _STAND_INS.get(name) if module.startswith("torch.distributed") else None
-        if found is None:
-            found = _calls().get((module, name))
-        if found is None and module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            found = getattr(torch, name)
-        if found is None:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no file of shards needs")
-        return found
+def _find(name: str) -> object:
+    """Find the substitute for a class of torch.distributed, in whichever module a version of torch has it."""
+    found = _CALLS.get(name)
+    if found is None and name.startswith("torch.distributed."):
+        found = _CLASSES.get(name.rpartition(".")[2])
+    return found
 
 
 def _part(_: object, kind: object, __: object, state: object) -> Part:
-
-    if isinstance(state, tuple) and len(state) == 2:  # (attributes, slots): DTensor has slots
+    """Make the part of a DTensor from its state, a dictionary or (attributes, slots)."""
+    if isinstance(state, tuple) and len(state) == 2:
         state = state[1]
-    known = state if kind is _DTensor and isinstance(state, dict) else {}
-    rows = known.get("_local_tensor")
-    placements = getattr(known.get("_spec"), "placements", None) if rows is not None else None
+    known = state if kind is _CLASSES["DTensor"] and isinstance(state, dict) else {}
+    rows, spec = known.get("_local_tensor"), known.get("_spec")
+    placements = spec.fields.get("placements") if isinstance(spec, Inert) else None
     if not isinstance(rows, torch.Tensor) or not isinstance(placements, tuple) or len(placements) != 1:
-        raise pickle.UnpicklingError("a tensor is not a DTensor with one placement")
+        raise PlainPickleError("a tensor is not a DTensor with one placement")
     (placement,) = placements
     if isinstance(placement, _Replicate):
         return Part(rows, None)
-    dim = placement.dim if isinstance(placement, _Shard) else None
+    dim = placement.fields.get("dim") if isinstance(placement, _Shard) else None
     if not isinstance(dim, int) or not 0 <= dim < max(rows.dim(), 1):
-        raise pickle.UnpicklingError("a DTensor is neither cut along one of its dimensions nor replicated")
+        raise PlainPickleError("a DTensor is neither cut along one of its dimensions nor replicated")
     return Part(rows, dim)
 
 
-class _DTensor(Inert):
-    pass
-
-
-_STAND_INS = {
-    "DTensor": _DTensor, "Shard": _Shard, "Replicate": _Replicate, "DTensorSpec": Inert, "TensorMeta": Inert,
-    "DeviceMesh": Inert, "_MeshLayout": Inert, "ShardOrderEntry": Inert,
+_CLASSES = {
+    "DTensor": Maker(_DTensor), "Shard": Maker(_Shard), "Replicate": Maker(_Replicate),
+    "DTensorSpec": Maker(Inert), "TensorMeta": Maker(Inert), "DeviceMesh": Maker(Inert),
+    "_MeshLayout": Maker(Inert), "ShardOrderEntry": Maker(Inert),
 }  # fmt: skip
-
-
-# What the storages of v3's tensors are of; no class, so that a file cannot make one of any size.
-_BYTES = types.SimpleNamespace(dtype=torch.uint8)
-
-
-def _calls() -> dict[tuple[str, str], object]:
-
-    return {
-        ("torch._tensor", "_rebuild_from_type_v2"): _part,
-        ("torch._utils", "_rebuild_wrapper_subclass"): Inert,
-        ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
-        ("torch._utils", "_rebuild_tensor_v3"): torch._utils._rebuild_tensor_v3,  # of float8, uint16, ...
-        ("torch.storage", "UntypedStorage"): _BYTES,
-        ("torch.serialization", "_get_layout"): Inert,
-        ("torch", "device"): Inert,
-        ("torch", "Size"): torch.Size,
-        ("collections", "OrderedDict"): OrderedDict,
-    }
-
-
-_PICKLE = types.SimpleNamespace(
-    Unpickler=_Unpickler, UnpicklingError=pickle.UnpicklingError, load=pickle.load, __name__="fastsft"
-)
+_CALLS = {
+    "torch._tensor._rebuild_from_type_v2": Maker(_part),
+    "torch._utils._rebuild_wrapper_subclass": Maker(Inert),
+}
 
 
 _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
@@ -152,8 +119,8 @@ class VerlPt:
             tensor_name: _dtensor(snapshot.parts[number], shape, mesh)
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
-        _save(state, directory / temporary_name(name, tag))
-        return [written_file(directory, name, tag)], []
+        written = _save(state, directory / temporary_name(name, tag))
+        return [written_file(directory, name, tag, written.size, written.crc32c)], []
 
     def recognises(self, names: list[str]) -> bool:
         return any(_SHARD.fullmatch(name) for name in names)
@@ -182,16 +149,41 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     return [found[key] for key in sorted(found)]
 
 
-def _save(state: Message, path: Path) -> None:
-    """torch.save, durable on return. OSError names the path where it cannot be written."""
+_PIECE = 1 << 24  # bytes: a checksum needs a copy of them
+
+
+class _Writer:
+    """A file for torch.save. size, crc32c: of what was written, from the first byte to the last."""
+
+    def __init__(self, file: NewFile) -> None:
+        self._file = file
+        self.size = self.crc32c = 0
+
+    def write(self, data: Buffer) -> int:
+        whole = memoryview(data).cast("B")
+        for begin in range(0, len(whole), _PIECE):
+            piece = whole[begin : begin + _PIECE]
+            self._file.write(piece)
+            self.crc32c = _C.crc32c(bytes(piece), self.crc32c)
+        self.size += len(whole)
+        return len(whole)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _save(state: Message, path: Path) -> _Writer:
+    """torch.save, durable on return; what was written. OSError names the path where it cannot be written."""
     with NewFile(path) as file:
+        writer = _Writer(file)
         try:
-            torch.save(state, file)  # type: ignore[arg-type]
+            torch.save(state, writer)  # type: ignore[arg-type]
             file.sync()
         except RuntimeError as error:  # torch says "unexpected pos" where a disk is full
             if file.error is None:
                 raise
             raise file.error from error
+    return writer
 
 
 def _mesh(rank: int, world_size: int) -> DeviceMesh:

@@ -36,7 +36,10 @@ def read_arguments(
         raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
     values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
     config = values.pop("config", None)
-    return parser.parse_dict({**(parser.file_values(str(config)) if config is not None else {}), **values})
+    of_file = parser.file_values(str(config)) if config is not None else {}
+    return parser.parse_dict(
+        {**of_file, **values}, given={name: str(config) for name in of_file if name not in values}
+    )
 
 
 def _check_no_kernel(program: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from fastsft.arguments.parsing import near_flags
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
+from fastsft.arguments.parsing.yaml_numbers import yaml_loader
 from fastsft.runtime.regular_files import read_json, read_text
 
 _OF_TEXTS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
@@ -52,7 +53,7 @@ def _read_yaml(text: str, path: str | Path) -> object:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        loader = yaml.SafeLoader(text)
+        loader = yaml_loader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -70,38 +71,65 @@ def _read_yaml(text: str, path: str | Path) -> object:
 def flag_defaults(
     content: Mapping[str, Any], actions: Mapping[str, Action], hints: Mapping[str, Any], path: str
 ) -> dict[str, Any]:
-    """Defaults for argparse, by field. ValueError names unknown keys, the nearest flag, and wrong values.
+    """Defaults for argparse, by field. ValueError names all unknown keys, what to write, and wrong values.
 
     Words are converted as those of the command line (YAML reads 2e-5 as a word), and so are the texts of
     numbers and dates where a word is wanted; a list of data files is written with commas. Other values must
     fit the type of the field.
     """
-    defaults = {}
+    defaults: dict[str, Any] = {}
+    unknown: dict[str, object] = {}
+    problems: list[str] = []
     for key, value in content.items():
-        name = key.lstrip("-").replace("-", "_")
-        name = SHORT_NAMES.get(name, name) if name not in actions else name
+        name = _field(key, actions)
         if name not in actions:
-            hint = near_flags.hints([f"--{name}"], [f"--{known}" for known in actions])[0]
-            raise ValueError(f"--config: {path}: unknown key {key!r}; {hint.removeprefix(f'--{name}: ')}")
-        if name in defaults:
-            raise ValueError(f"--config: {path}: {key} is there twice, in two spellings")
-        defaults[name] = _value(key, value, actions[name], hints.get(name, str), path)
+            unknown[key] = value.value if isinstance(value, Written) else value
+        elif name in defaults:
+            problems.append(f"{key} is there twice, in two spellings")
+        else:
+            try:
+                defaults[name] = _value(key, value, actions[name], hints.get(name, str))
+            except ValueError as error:
+                problems.append(str(error))
+                defaults[name] = None
+    problems = [*_unknown_keys(unknown, actions), *problems]
+    if len(problems) > 1:
+        listed = "\n- ".join(problems)
+        raise ValueError(f"--config: {path}: {len(problems)} things to change:\n- {listed}")
+    if problems:
+        raise ValueError(f"--config: {path}: {problems[0]}")
     return defaults
 
 
-def _value(key: str, given: object, action: Action, hint: object, path: str) -> object:
+def _field(key: str, actions: Mapping[str, Action]) -> str:
+    name = key.lstrip("-").replace("-", "_")
+    return SHORT_NAMES.get(name, name) if name not in actions else name
+
+
+def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) -> list[str]:
+    """Each with what to write in its place."""
+    known = [f"--{name}" for name in actions]
+    said = []
+    for key, value in unknown.items():
+        flag = f"--{_field(key, actions)}"
+        *_, hint = near_flags.hints([flag], known, {flag: value})
+        said.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}")
+    return said
+
+
+def _value(key: str, given: object, action: Action, hint: object) -> object:
     value = given.value if isinstance(given, Written) else given
     # Of a field that is refused away from them (meaning.py), whatever their type is.
     if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
         return value
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if isinstance(value, str):
-        return _converted(key, value, action, path)
+        return _converted(key, value, action)
     if value is None and (type(None) in members or action.default is None):
         return None
     accepted = {get_origin(member) or member for member in members}
     if accepted - {type(None)} == {str} and (word := _as_word(given, action.dest)) is not None:
-        return _converted(key, word, action, path)
+        return _converted(key, word, action)
     if float in accepted and type(value) is int:
         return float(value)
     if type(value) in accepted or (type(value) is list and action.nargs == "+"):
@@ -115,7 +143,8 @@ def _value(key: str, given: object, action: Action, hint: object, path: str) -> 
         and ("yes" if value else "no") in action.choices
     ):
         return "yes" if value else "no"
-    raise ValueError(f"--config: {path}: {key}: expected {_wanted(accepted)}, got {_kind(value)} {value!r}")
+    got = "nothing; leave it out" if value is None else f"{_kind(value)} {value!r}"
+    raise ValueError(f"{key}: expected {_wanted(accepted)}, got {got}")
 
 
 def _as_word(value: object, field: str) -> str | None:
@@ -136,16 +165,14 @@ def _wanted(kinds: set[Any]) -> str:
     return " or ".join(names + (["none"] if type(None) in kinds else []))
 
 
-def _converted(key: str, word: str, action: Action, path: str) -> object:
+def _converted(key: str, word: str, action: Action) -> object:
     convert = action.type if callable(action.type) else str
     try:
         value = convert(word)
     except Exception as error:  # whatever a type of the user's raises
-        raise ValueError(f"--config: {path}: {key}: {error}") from None
+        raise ValueError(f"{key}: {error}") from None
     if action.choices is not None and value not in action.choices:
-        raise ValueError(
-            f"--config: {path}: {key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}"
-        )
+        raise ValueError(f"{key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}")
     return [value] if action.nargs == "+" else value
 
 

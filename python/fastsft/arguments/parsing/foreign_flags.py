@@ -127,7 +127,11 @@ _WRITE: tuple[tuple[str, str], ...] = (
     ),
     (
         "--report_to",
-        "with_tracking tracker logger",
+        "with_tracking tracker logger use_tensorboard use_mlflow use_swanlab",
+    ),
+    (
+        "--run_name",
+        "experiment_name exp_name project_name",
     ),
     (
         "--resume_from_checkpoint, or nothing: a run resumes by itself",
@@ -258,18 +262,60 @@ _ABSENT: tuple[tuple[str, str], ...] = (
         "auto_find_micro_batch max_memory gpu_memory_limit max_memory_per_gpu gpu_memory_utilization",
     ),
     (
-        "all weights are trained; leave it out",
-        "finetuning_type finetune_type freeze freeze_layers freeze_trainable_layers unfrozen_parameters "
+        "leave it out: without --lora True all weights are trained",
+        "finetuning_type finetune_type train_type tuner_type freeze freeze_layers freeze_trainable_layers "
+        "unfrozen_parameters "
         "trainable_params full_finetuning freeze_vision_tower freeze_backbone "
         "use_llama_pro",
     ),
     (
+        "leave it out: a callback does that, in a script (fastsft.EarlyStoppingCallback, docs/trainer.md)",
+        "early_stopping_patience early_stopping early_stopping_threshold early_stopping_steps",
+    ),
+    (
+        "leave it out: it changes nothing here",
+        "strict plugins debug_mode tokenizer_save_jinja_files seed_worker report_mem",
+    ),
+    (
+        "leave it out: --loss_spike_factor leaves out steps whose loss is far above the others",
+        "loss_watchdog_threshold loss_watchdog_patience",
+    ),
+    (
+        "leave it out: no replies are generated in an evaluation; fastsft chat talks to a checkpoint",
+        "eval_table_size eval_max_new_tokens generate_samples predict_with_generate eval_sample_generation",
+    ),
+    (
+        "leave it out: the engine has kernels of its own",
+        "enable_liger_kernel liger_rope liger_rms_norm liger_swiglu liger_glu_activation liger_layer_norm "
+        "liger_fused_linear_cross_entropy cut_cross_entropy liger_cross_entropy use_kernels",
+    ),
+    (
+        "leave it out: the model's own positions count",
+        "rope_scaling rope_theta overrides_of_model_config",
+    ),
+    (
+        "leave it out: the roles that are learned are the assistant's (--train_turns, --role_map)",
+        "roles_to_train train_on_eos train_on_eot message_property_mappings message_field_role "
+        "message_field_content roles field_system",
+    ),
+    (
         "not in; conversations are of text",
-        "vision_tower image_folder image_dir mm_projector media_dir",
+        "vision_tower image_folder image_dir mm_projector media_dir image_max_pixels image_min_pixels "
+        "video_max_pixels video_min_pixels processor_type freeze_multi_modal_projector",
     ),
 )
 
-_OF_LORA = ("r", "target_modules", "modules_to_save", "use_dora", "use_rslora", "relora_steps", "rslora")
+_OF_LORA = (
+    "r",
+    "rank",
+    "additional_target",
+    "target_modules",
+    "modules_to_save",
+    "use_dora",
+    "use_rslora",
+    "relora_steps",
+    "rslora",
+)
 
 _SAID = {
     **{name: f"write {flag}" for flag, names in _WRITE for name in names.split()},

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, is_of_lora
+from fastsft.arguments.parsing.foreign_values import about_value
 
 _LETTERS_PER_SLIP = 5  # of a flag: --lr has no slip, --learnig_rate may have two
 _MOST_SLIPS = 3
@@ -44,13 +45,29 @@ def slips(given: str, known: str, limit: int) -> int:
     return min(above[-1], limit + 1)
 
 
-def hints(flags: Sequence[str], known: Iterable[str]) -> list[str]:
-    """A hint for each of `flags`, as they were written; `known` with two dashes in front."""
+def hints(
+    flags: Sequence[str], known: Iterable[str], values: Mapping[str, object] | None = None
+) -> list[str]:
+    """A hint for each of `flags`, as they were written; `known` with two dashes in front.
+
+    values: of the flags, by `flags`' spelling, where they are known.
+    """
     names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
     names += [short for short, full in SHORT_NAMES.items() if full in names]
     lora = [flag for flag in flags if is_of_lora(_name(flag))]
     said = [about_lora(lora)] if lora else []
-    return said + [f"{flag}: {_hint(_name(flag), names)}" for flag in flags if flag not in lora]
+    for flag in flags:
+        meant = _of_value(flag, values or {})
+        if meant is not None or flag not in lora:
+            said.append(f"{flag}: {meant or _hint(_name(flag), names)}")
+    return said
+
+
+def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
+    """The hint for a flag of another trainer with its value; None where the value says no more."""
+    name = _name(flag)
+    is_foreign = about_foreign(name) is not None or is_of_lora(name)
+    return about_value(name, values[flag]) if is_foreign and flag in values else None
 
 
 def _hint(name: str, names: Sequence[str]) -> str:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
 import fastsft
+from fastsft.arguments.given import COMMAND_LINE, PYTHON, made_with
+from fastsft.arguments.parsing.field_action import FieldAction, NoFieldAction, fields_on_line
 from fastsft.arguments.parsing.flag_file import flag_defaults, read_flag_file
-from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign
 from fastsft.arguments.parsing.help_text import HelpAction
 from fastsft.arguments.parsing.near_flags import clearer
 from fastsft.arguments.parsing.parser_options import (
@@ -25,9 +28,11 @@ from fastsft.arguments.parsing.parser_options import (
     unknown_words,
     word_type,
 )
+from fastsft.arguments.parsing.yaml_numbers import load_yaml
 from fastsft.runtime.regular_files import read_text
 
 _CONFIG = "config"
+_NEGATIVE_NUMBER = re.compile(r"^-(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^-inf$")
 
 
 class DataclassParser(ArgumentParser):
@@ -44,10 +49,12 @@ class DataclassParser(ArgumentParser):
         kwargs.setdefault("prog", _program())
         has_help = kwargs.pop("add_help", True)
         super().__init__(**kwargs, add_help=False)
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse takes -1e-5 for a flag
         if has_help:
             self.add_argument(
                 "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"
             )
+        self.given: dict[str, str] = {}
         kinds = dataclass_types or []
         self.dataclass_types: list[type] = [kinds] if isinstance(kinds, type) else list(kinds)
         for kind in self.dataclass_types:
@@ -65,14 +72,17 @@ class DataclassParser(ArgumentParser):
                 continue
             hint = word_type(hints[field.name])
             options, aliases = options_of(field, hint)
+            options.setdefault("action", FieldAction)
             group.add_argument(*spellings(field.name), *aliases, **options)
             if field.default is True and hint in (bool, bool | None):
-                about = {key: value for key, value in field.metadata.items() if key != "aliases"}
+                about = {
+                    key: field.metadata[key] for key in field.metadata if key not in ("aliases", "action")
+                }
                 group.add_argument(
                     f"--no_{field.name}",
                     f"--no-{field.name.replace('_', '-')}",
                     dest=field.name,
-                    action="store_false",
+                    action=NoFieldAction,
                     **{**about, "default": False},
                 )
 
@@ -95,7 +105,9 @@ class DataclassParser(ArgumentParser):
         namespace, remaining = self.parse_values(args, files, args_file_flag)
         values = vars(namespace)
         outputs: list[Any] = [
-            kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind) if f.init})
+            made_with(
+                kind, {f.name: values.pop(f.name) for f in dataclasses.fields(kind) if f.init}, self.given
+            )
             for kind in self.dataclass_types
         ]
         if values:
@@ -118,8 +130,10 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Namespace, list[str]]:
         """The values of all fields, not yet made into instances, and the words that no option takes.
 
-        args: default `sys.argv[1:]`. files: put before them, those that exist.
+        args: default `sys.argv[1:]`. files: put before them, those that exist. `given` then names the fields
+        that were given, and by what.
         """
+        self.given = {}
         words = list(sys.argv[1:] if args is None else args)
         if args_file_flag:
             named, words = _named_files(words, args_file_flag)
@@ -133,7 +147,17 @@ class DataclassParser(ArgumentParser):
         namespace, remaining = self.parse_known_args([self._in_full(word) for word in words])
         if self._reads_config:
             delattr(namespace, _CONFIG)
+        self.given |= dict.fromkeys(fields_on_line(namespace), COMMAND_LINE)
         return namespace, remaining
+
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """Flags that a word is the beginning of: none of ours for a flag that another trainer has.
+
+        `--chat_template` is no short form of --chat_template_name.
+        """
+        found = super()._get_option_tuples(option_string)
+        name = option_string.partition("=")[0].lstrip("-").replace("-", "_")
+        return [] if len(found) == 1 and about_foreign(name) is not None else found
 
     def _in_full(self, word: str) -> str:
         """--model is --model_name_or_path, unless it is a flag of its own or the other one is none."""
@@ -146,6 +170,7 @@ class DataclassParser(ArgumentParser):
         """Keys of a file become defaults, so that flags win."""
         defaults = self.file_values(path)
         self.set_defaults(**defaults)
+        self.given = dict.fromkeys(defaults, path)
         for action in self._actions:
             action.required = action.required and action.dest not in defaults
 
@@ -157,14 +182,21 @@ class DataclassParser(ArgumentParser):
             hints |= get_type_hints(kind)
         return flag_defaults(read_flag_file(path), actions, hints, path)
 
-    def parse_dict(self, args: dict[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed."""
+    def parse_dict(
+        self, args: dict[str, Any], allow_extra_keys: bool = False, *, given: Mapping[str, str] | None = None
+    ) -> tuple[Any, ...]:
+        """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed.
+
+        given: by what each is given; default Python.
+        """
         if not allow_extra_keys:
             self.check_names(args)
-        outputs = []
+        self.given = {name: (given or {}).get(name, PYTHON) for name in args}
+        outputs: list[Any] = []
         for kind in self.dataclass_types:
             names = {f.name for f in dataclasses.fields(kind) if f.init}
-            outputs.append(kind(**{name: value for name, value in args.items() if name in names}))
+            own = {name: value for name, value in args.items() if name in names}
+            outputs.append(made_with(kind, own, self.given))
         return tuple(outputs)
 
     def check_names(self, names: Iterable[str]) -> None:
@@ -180,10 +212,13 @@ class DataclassParser(ArgumentParser):
         return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8-sig")), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """`parse_dict` on a YAML file."""
+        """`parse_dict` on a YAML file. Numbers inside of objects are those of YAML 1.2 (yaml_numbers.py)."""
         import yaml  # type: ignore[import-untyped]
 
-        return self.parse_dict(yaml.safe_load(Path(yaml_file).read_text(encoding="utf-8")), allow_extra_keys)
+        text = Path(yaml_file).read_text(encoding="utf-8")
+        content, numbers = yaml.safe_load(text), load_yaml(text)
+        inside = {key: numbers[key] for key, value in content.items() if isinstance(value, dict)}
+        return self.parse_dict({**content, **inside}, allow_extra_keys)
 
 
 def _program() -> str | None:

@@ -124,13 +124,22 @@ def _way_of_stray(word: str) -> str:
 
 def unknown_words(words: Sequence[str], options: Iterable[str]) -> str:
     """Message about words that no option takes: a hint for each flag, and quotes for stray values."""
-    known, flags, strays = list(options), [], []
-    belongs_to_flag = False
+    known, strays = list(options), []
+    values: dict[str, str | None] = {}
+    waiting: str | None = None
     for word in words:
         if word.startswith("--"):
-            flags.append(word.split("=")[0])
-        elif not word.startswith("-") and not belongs_to_flag:
+            flag, equals, value = word.partition("=")
+            values[flag], waiting = value if equals else None, None if equals else flag
+            continue
+        if waiting is not None:
+            values[waiting] = word
+        elif not word.startswith("-"):
             strays.append(f"{word!r} follows no flag; {_way_of_stray(word)}")
-        belongs_to_flag = word.startswith("--") and "=" not in word
-    said = [*hints(flags, known), *strays] or [f"{words[0]} is no flag; flags begin with two dashes"]
+        waiting = None
+    flags = list(values)
+    said = [
+        *hints(flags, known, {name: word for name, word in values.items() if word is not None}),
+        *strays,
+    ] or [f"{words[0]} is no flag; flags begin with two dashes"]
     return f"{'unknown flag ' if flags else ''}{'; '.join(said)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.given import was_given
 from fastsft.arguments.rules.accelerator import settle_accelerator
 
 _AT_LEAST_ONE = (
@@ -28,11 +29,15 @@ def settle_batches(args: ArgumentFields) -> None:
 
 
 def _settle_order(args: ArgumentFields) -> None:
+    order = args.train_sampling_strategy
+    is_named = order != "random" or was_given(args, "train_sampling_strategy")
+    asks = args.group_by_length or was_given(args, "group_by_length")
+    if is_named and asks and args.group_by_length != (order == "group_by_length"):
+        off = "" if args.group_by_length else " False"
+        raise ValueError(
+            f"--group_by_length{off} and --train_sampling_strategy {order} contradict each other; give one"
+        )
     if args.group_by_length:
-        if args.train_sampling_strategy == "sequential":
-            raise ValueError(
-                "--group_by_length and --train_sampling_strategy sequential contradict each other; give one"
-            )
         args.train_sampling_strategy = "group_by_length"
     args.group_by_length = args.train_sampling_strategy == "group_by_length"
 

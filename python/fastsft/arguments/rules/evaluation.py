@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.given import was_given
 from fastsft.arguments.intervals import settle_cadence
 
 # What `Trainer.evaluate` reports without compute_metrics, after eval_.
@@ -12,7 +13,8 @@ _EVALUATED = ("loss", "runtime", "samples_per_second", "steps_per_second")
 def settle_evaluation(args: ArgumentFields) -> None:
     """The old name means the new one; steps of evaluation default to those of logging."""
     if args.evaluation_strategy is not None:
-        if args.eval_strategy not in ("no", args.evaluation_strategy):
+        differs = args.eval_strategy != args.evaluation_strategy
+        if differs and (args.eval_strategy != "no" or was_given(args, "eval_strategy")):
             raise ValueError(
                 f"--evaluation_strategy {args.evaluation_strategy} is the old name of --eval_strategy, "
                 f"which is {args.eval_strategy}; give one of the two"

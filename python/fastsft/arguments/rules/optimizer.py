@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.given import was_given
 from fastsft.arguments.json_values import json_object
 from fastsft.arguments.optimizer import OPTIMIZERS, optimizer_of
 from fastsft.runtime.messages import warn_once
+
+# Options of schedules.
+_NOT_NEGATIVE = {
+    "min_lr", "min_lr_rate", "lr_end", "power", "num_cycles", "timescale", "patience", "cooldown", "factor",
+    "eps", "num_decay_steps", "num_stable_steps", "min_lr_ratio", "warmup_lr_rate",
+}  # fmt: skip
 
 
 def settle_optimizer(args: ArgumentFields) -> None:
@@ -21,13 +31,26 @@ def settle_optimizer(args: ArgumentFields) -> None:
         raise ValueError("--lr_scheduler_type reduce_lr_on_plateau needs --eval_strategy steps or epoch")
     if args.lr_scheduler_kwargs is not None:
         args.lr_scheduler_kwargs = json_object("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
+        _check_options(args.lr_scheduler_kwargs)
     _settle_warmup(args)
     if args.max_grad_norm is None:  # off, as in transformers
         args.max_grad_norm = 0.0
 
 
+def _check_options(options: dict[str, Any]) -> None:
+    for name in _NOT_NEGATIVE & options.keys():
+        value = options[name]
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise ValueError(f"--lr_scheduler_kwargs: {name}: expected 0 or more, got {value}")
+
+
 def _settle_name(args: ArgumentFields) -> None:
     if args.adafactor:
+        if was_given(args, "optim") and args.optim != "adafactor":
+            raise ValueError(
+                f"--adafactor True is the old name of --optim adafactor, which is {args.optim}; give one of "
+                "the two"
+            )
         warn_once("--adafactor is an old name; --optim adafactor is used")
         args.optim = "adafactor"
     if args.optim not in OPTIMIZERS:
@@ -35,7 +58,8 @@ def _settle_name(args: ArgumentFields) -> None:
         raise ValueError(
             f"fastsft does not support --optim {args.optim}; use --optim adamw_torch, or {named}"
         )
-    if optimizer_of(args) != "adamw" and args.optim_dtype != "float32":
+    names_dtype = args.optim_dtype != "float32" or was_given(args, "optim_dtype")
+    if optimizer_of(args) != "adamw" and names_dtype:
         raise ValueError(
             f"--optim_dtype {args.optim_dtype} is about AdamW's moments, which --optim {args.optim} does not "
             "have; leave it out"
@@ -54,3 +78,5 @@ def _settle_warmup(args: ArgumentFields) -> None:
         args.warmup_steps = int(args.warmup_steps)
     if args.warmup_steps and args.warmup_ratio:
         warn_once("--warmup_steps and --warmup_ratio are both given; --warmup_steps counts")
+    elif args.warmup_ratio and was_given(args, "warmup_steps"):
+        warn_once(f"--warmup_steps 0 names no steps: --warmup_ratio {args.warmup_ratio} counts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastsft.arguments.fields import ArgumentFields
+from fastsft.arguments.given import was_given
 from fastsft.arguments.json_values import json_object
 from fastsft.arguments.precision import check_formats
 from fastsft.runtime.devices import choose_device
@@ -21,6 +22,10 @@ def settle_precision(args: ArgumentFields) -> None:
     if args.gradient_checkpointing_kwargs is not None:
         args.gradient_checkpointing_kwargs = json_object(
             "gradient_checkpointing_kwargs", args.gradient_checkpointing_kwargs
+        )
+    if args.no_cuda and not args.use_cpu and was_given(args, "use_cpu"):
+        raise ValueError(
+            "--no_cuda True is the old name of --use_cpu True, and --use_cpu is False; give one of the two"
         )
     args.use_cpu = args.use_cpu or args.no_cuda
     formats_asked_for.update(name for name in ("bf16", "fp16") if getattr(args, name))

@@ -19,8 +19,10 @@ from fastsft.model.directory import (
     recover_directory,
     write_durably,
 )
+from fastsft.model.words.files import write_both_words
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.private_files import files_of
+from fastsft.tokenizer.both_words import write_tokenizer_words
 
 if TYPE_CHECKING:
     from torch import nn
@@ -148,6 +150,7 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
         tokenizer = _tokenizer(trainer)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
+            write_tokenizer_words(folder)
 
     contents = files_of(write, staging)
     if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle
@@ -169,6 +172,7 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
         warnings.warn(f"generation_config.json: saved, but transformers objects: {error}", stacklevel=2)
     for empty in folder.glob("*.safetensors"):
         empty.unlink()
+    write_both_words(folder)
 
 
 def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:

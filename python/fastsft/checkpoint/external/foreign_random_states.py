@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from fastsft.checkpoint.external.transformers_checkpoint import load_plain
+from fastsft.runtime.plain_pickle import Inert, Maker
 from fastsft.runtime.random_state import RandomState
 
 _WHAT = "the random states that transformers saved"
@@ -25,8 +25,7 @@ def random_state_file(directory: Path, rank: int, world_size: int) -> Path | Non
 
 def read_foreign_states(path: Path) -> RandomState:
     """Of Python, numpy and torch. ValueError when the file holds something else."""
-    with torch.serialization.safe_globals(_numpy_names()):
-        states = load_plain(path, _WHAT)
+    states = load_plain(path, _WHAT, _NUMPY.get)
     try:
         return _checked(states)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
@@ -38,14 +37,37 @@ def _checked(states: Any) -> RandomState:
     import random
 
     version, internal, gauss = states["python"]
-    found = RandomState((version, tuple(internal), gauss), tuple(states["numpy"]), states["cpu"])
+    found = RandomState((version, tuple(internal), gauss), _numpy_state(states["numpy"]), states["cpu"])
     random.Random().setstate(found.python)
     np.random.RandomState().set_state(found.numpy)
     torch.Generator().set_state(found.torch)
     return found
 
 
-def _numpy_names() -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
-    """The parts of numpy that its pickled arrays are made with (transformers.trainer.safe_globals)."""
-    core = getattr(np, "_core", None) or np.core
-    return [core.multiarray._reconstruct, np.ndarray, np.dtype, type(np.dtype(np.uint32))]
+def _numpy_state(state: Any) -> tuple[Any, ...]:
+    name, keys, *rest = state
+    return (name, keys.values(), *rest)
+
+
+class _Dtype(Inert):
+    """A substitute for numpy.dtype, made as dtype("u4", False, True)."""
+
+
+class _Array(Inert):
+    """A substitute for numpy.ndarray; `arguments` ends with (version, shape, dtype, is_fortran, bytes)."""
+
+    def values(self) -> np.ndarray[Any, np.dtype[Any]]:
+        state: Any = self.arguments[-1]
+        _, shape, kind, _, content = state
+        if kind.arguments[0] not in ("u4", "u8", "i4", "i8") or not isinstance(content, bytes):
+            raise ValueError("expected an array of integers")
+        return np.frombuffer(content, dtype=f"<{kind.arguments[0]}").reshape(shape)
+
+
+# numpy 1 and 2 have other names for the function that makes an array.
+_NUMPY = {
+    "numpy.ndarray": _Array,
+    "numpy.dtype": Maker(_Dtype),
+    "numpy.core.multiarray._reconstruct": Maker(_Array),
+    "numpy._core.multiarray._reconstruct": Maker(_Array),
+}

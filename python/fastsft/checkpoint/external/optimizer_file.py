@@ -25,7 +25,7 @@ class OptimizerFile:
 
     def __init__(self, path: Path, order: Sequence[tuple[str, bool]]) -> None:
         self._path = path
-        self._state, self._groups = self._checked(load_plain(path, _WHAT, mapped=True))
+        self._state, self._groups = self._checked(load_plain(path, _WHAT))
         self._by_name = self._named() if path.suffix == ".bin" else self._numbered(order)
         for name, _ in order:
             if name not in self._by_name:

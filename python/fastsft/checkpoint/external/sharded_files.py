@@ -1,114 +1,165 @@
-"""Folders of torch.distributed.checkpoint, where FSDP keeps its shards: a tensor at a time, no code runs."""
+"""Folders of torch.distributed.checkpoint, which hold FSDP's shards: a tensor at a time, no code runs."""
 
 from __future__ import annotations
 
-import io
-import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import Metadata
+from fastsft.runtime.plain_pickle import MOST_BYTES, Inert, Maker, read_pickle
+from fastsft.runtime.regular_files import read_regular
+from fastsft.runtime.torch_archive import read_archive, tensor_names
 
-_MOST_BYTES = 1 << 30  # of `.metadata`: names and places of tensors
+_WHAT = "metadata of torch.distributed.checkpoint"
 _KINDS = "torch.distributed.checkpoint.metadata"
-_NAMES = {
-    (_KINDS, name) for name in (
-        "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "MetadataIndex",
-        "TensorProperties", "_MEM_FORMAT_ENCODING", "StorageMeta",
-    )
+_FILES = "torch.distributed.checkpoint.filesystem"
+
+
+class _Metadata(Inert):
+    """`state_dict_metadata`: entries by name; `storage_data`: the place of each chunk."""
+
+
+class _Tensor(Inert):
+    """`size`, `properties` and `chunks` of a tensor."""
+
+
+class _Index(Inert):
+    """`fqn`, the tensor's name, and `offset`, the first element of a chunk."""
+
+
+_MAKERS = {
+    f"{_KINDS}.Metadata": Maker(_Metadata),
+    f"{_KINDS}.TensorStorageMetadata": Maker(_Tensor),
+    f"{_KINDS}.MetadataIndex": Maker(_Index),
 } | {
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"),
-    ("torch.serialization", "_get_layout"), ("torch", "Size"), ("torch", "device"),
-    ("pathlib", "PosixPath"), ("pathlib", "Path"), ("collections", "OrderedDict"),
+    name: Maker(Inert)
+    for name in (
+        f"{_KINDS}.BytesStorageMetadata", f"{_KINDS}.ChunkStorageMetadata", f"{_KINDS}.TensorProperties",
+        f"{_KINDS}._MEM_FORMAT_ENCODING", f"{_KINDS}.StorageMeta", f"{_FILES}._StorageInfo",
+        f"{_FILES}._StoragePrefix", "pathlib.PosixPath", "pathlib.Path",
+        "pathlib._local.PosixPath", "pathlib._local.Path",  # names of Python 3.13
+    )
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of a tensor: its first element, its sizes, and the archive that holds it."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    path: Path
+    begin: int
+    length: int
+
+
 class ShardedFiles:
-    """The tensors of a folder by name. ValueError, naming it, when it is none of torch's."""
+    """The tensors of a folder by name. ValueError, naming the folder, for a folder of anything else."""
 
     def __init__(self, folder: Path) -> None:
-        # Here, because it loads FSDP, which is slow: only those wait who have such a folder.
-        from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-
         self.folder = folder
-        self._metadata = _read_metadata(folder)
-        self._reader = _reader(folder, self._metadata)
-        self._kinds = {
-            name: kind
-            for name, kind in self._metadata.state_dict_metadata.items()
-            if isinstance(kind, TensorStorageMetadata)
-        }
-        self._check_places()
+        path = folder / ".metadata"
+        try:
+            self._tensors, places = _entries(path)
+            self._chunks = {
+                name: self._places(name, tensor, places) for name, tensor in self._tensors.items()
+            }
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"{path}: expected {_WHAT} ({_first_line(error)})") from error
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
-        return list(self._kinds)
+        """The names of all tensors."""
+        return list(self._tensors)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Whole, on the CPU. ValueError when it is not there or cannot be read."""
-        from torch.distributed.checkpoint.state_dict_loader import load
-
-        kind = self._kinds.get(name)
-        if kind is None:
+        """Read a whole tensor into the CPU's memory. ValueError when it is not there or cannot be read."""
+        if name not in self._tensors:
             raise ValueError(f"{self.folder}: expected a tensor {name}, found none")
-        whole = torch.empty(kind.size, dtype=kind.properties.dtype)
+        size, dtype = _size_and_dtype(self._tensors[name])
+        chunks = self._chunks[name]
         try:
-            load({name: whole}, storage_reader=self._reader, no_dist=True)
-        except Exception as error:
+            # All archives first: their sizes bound the memory of the whole.
+            parts = [(chunk, _read(chunk, dtype)) for chunk in chunks]
+            if sum(part.numel() for _, part in parts) != torch.Size(size).numel():
+                raise ValueError("its chunks do not make the whole")
+            whole = torch.empty(size, dtype=dtype)
+            for chunk, part in parts:
+                spans = zip(chunk.offsets, chunk.sizes, strict=True)
+                whole[tuple(slice(begin, begin + count) for begin, count in spans)] = part
+        except (ValueError, TypeError, IndexError, RuntimeError) as error:
             raise ValueError(f"{self.folder}: {name} cannot be read ({_first_line(error)})") from error
         return whole
 
-    def _check_places(self) -> None:
-        """Files are names in the folder, and nothing else."""
-        for info in (self._metadata.storage_data or {}).values():
-            name = str(info.relative_path)
-            if Path(name).name != name:
-                raise ValueError(f"{self.folder}: expected names of files in the folder, got {name!r}")
+    def _places(self, name: str, tensor: _Tensor, places: _Places) -> list[_Chunk]:
+        return [
+            _Chunk(offsets, sizes, *self._place(name, places[name, offsets]))
+            for offsets, sizes in _disjoint(tensor)
+        ]
+
+    def _place(self, name: str, info: dict[str, Any]) -> tuple[Path, int, int]:
+        file, begin, length = info["relative_path"], info["offset"], info["length"]
+        if not isinstance(file, str) or Path(file).name != file:
+            raise ValueError(f"{name}: expected names of files in the folder, got {file!r}")
+        if type(begin) is not int or type(length) is not int or info.get("transform_descriptors"):
+            raise ValueError(f"{name}: expected a place in {file} without transforms")
+        return self.folder / file, begin, length
 
 
-def _reader(folder: Path, metadata: Metadata) -> FileSystemReader:
-    """torch's, with the metadata that was read, and checked, before."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-    reader = FileSystemReader(str(folder))
-    setattr(reader, "read_metadata", lambda *_, **__: metadata)  # noqa: B010  a method of its class
-    return reader
+_Places = dict[tuple[str, tuple[int, ...]], dict[str, Any]]
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes the classes of torch's metadata only."""
+def _entries(path: Path) -> tuple[dict[str, _Tensor], _Places]:
+    """Read `.metadata`: the tensors by name, and the places of chunks by name and first element."""
+    known = tensor_names()
+    found = read_pickle(
+        read_regular(path, MOST_BYTES, _WHAT), lambda name: _MAKERS.get(name) or known.get(name)
+    )
+    if not isinstance(found, _Metadata):
+        raise ValueError(f"it is a {type(found).__name__}")
+    kinds = found.fields["state_dict_metadata"]
+    places = {
+        (index.fields["fqn"], tuple(index.fields.get("offset") or ())): info.fields
+        for index, info in (found.fields.get("storage_data") or {}).items()
+    }
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, _Tensor)}, places
 
-    def find_class(self, module: str, name: str) -> object:
-        module = "pathlib" if module == "pathlib._local" else module  # so Python 3.13 writes it
-        dtype = getattr(torch, name, None) if module == "torch" else None
-        if (module, name) not in _NAMES and not isinstance(dtype, torch.dtype):
-            raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
-        return super().find_class(module, name)
+
+def _size_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    dtype = tensor.fields["properties"].arguments[-1][0]
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError("a tensor has no dtype")
+    return _counts(tensor.fields["size"]), dtype
 
 
-def _read_metadata(folder: Path) -> Metadata:
-    from torch.distributed.checkpoint.metadata import Metadata
+def _disjoint(tensor: _Tensor) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return (offsets, sizes) of the chunks, which are inside the tensor, each at its own place."""
+    size, _ = _size_and_dtype(tensor)
+    found = [
+        (_counts(each.fields["offsets"]), _counts(each.fields["sizes"])) for each in tensor.fields["chunks"]
+    ]
+    for offsets, sizes in found:
+        if any(begin + count > end for begin, count, end in zip(offsets, sizes, size, strict=True)):
+            raise ValueError(f"a chunk at {offsets} of {sizes} is not inside {size}")
+    if len({offsets for offsets, _ in found}) != len(found):
+        raise ValueError("two chunks begin at the same element")
+    return found
 
-    path = folder / ".metadata"
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path}: expected at most {_MOST_BYTES} bytes, got {path.stat().st_size}")
-    try:
-        content = _Unpickler(io.BytesIO(path.read_bytes())).load()
-    except Exception as error:
-        raise ValueError(
-            f"{path}: expected metadata of torch.distributed.checkpoint ({_first_line(error)})"
-        ) from error
-    if not isinstance(content, Metadata):
-        raise ValueError(
-            f"{path}: expected metadata of torch.distributed.checkpoint, got {type(content).__name__}"
-        )
-    return content
+
+def _counts(values: object) -> tuple[int, ...]:
+    if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
+        raise ValueError("a size has something else than numbers from 0 on")
+    return values
+
+
+def _read(chunk: _Chunk, dtype: torch.dtype) -> torch.Tensor:
+    part = read_archive(chunk.path, begin=chunk.begin, length=chunk.length)
+    if not isinstance(part, torch.Tensor) or part.dtype != dtype or tuple(part.shape) != chunk.sizes:
+        raise ValueError(f"{chunk.path.name}: expected a chunk of {dtype} and size {list(chunk.sizes)}")
+    return part
 
 
 def _first_line(error: Exception) -> str:

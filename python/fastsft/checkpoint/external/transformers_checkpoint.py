@@ -8,7 +8,9 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME
 from fastsft.model.config import has_safetensors
+from fastsft.runtime.plain_pickle import Names
 from fastsft.runtime.regular_files import file_inside
+from fastsft.runtime.torch_archive import read_archive
 
 _NUMBERED, _NAMED, _SHARDED = "optimizer.pt", "optimizer.bin", "optimizer_0"
 FULL_WEIGHTS, SHARDED_WEIGHTS = "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0"
@@ -93,18 +95,15 @@ def _weights(path: Path) -> Path | None:
     return found
 
 
-def load_plain(path: Path, what: str, *, mapped: bool = False) -> object:
-    """The content of a file of torch.save: tensors, numbers, texts and containers; no code runs.
+def load_plain(path: Path, what: str, names: Names | None = None) -> object:
+    """Read a file of torch.save: mapped tensors, numbers, texts and containers; no code runs.
 
-    mapped: tensors are read from the file when they are used. ValueError for anything else.
+    what: the expected content, for messages. names: as of `read_archive`. ValueError for anything else.
     """
-    import torch
-
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:
-        raise ValueError(f"{path}: expected {what}, got a file that torch.load(weights_only=True) does not "
-                         f"read ({type(error).__name__})") from error  # fmt: skip
+        return read_archive(path, names)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected {what}, got a file that is not plain data ({error})") from error
 
 
 def _number(path: Path) -> int:

@@ -9,7 +9,8 @@ from typing import TypeVar
 from fastsft import _C
 from fastsft.data.chat.jinja_form import jinja_form
 from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
-from fastsft.data.chat.template_choice import MODEL, template_source
+from fastsft.data.chat.template_choice import template_source
+from fastsft.data.chat.template_names import MODEL, template_name
 from fastsft.tokenizer.interfaces import NamedTokens
 from fastsft.tokenizer.native_tokenizer import native_of, needed_native
 from fastsft.tokenizer.tokenizer import Tokenizer
@@ -93,7 +94,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
 def _spans_flag(settings: LabelSettings) -> str | None:
     """The flag that asks for what FastChat's policy does not have."""
     name = settings.template
-    if name is not None and (name == MODEL or _C.canonical_template_name(name) != _FASTCHAT):
+    if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
         return f"--template {name}"
     if settings.chat_template_name is not None:
         return f"--chat_template_name {settings.chat_template_name}"

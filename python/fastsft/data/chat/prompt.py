@@ -9,7 +9,8 @@ from functools import cached_property
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.template_choice import MODEL, template_source
+from fastsft.data.chat.template_choice import template_source
+from fastsft.data.chat.template_names import MODEL
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 _LENGTH = 1 << 24

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.front_bos import without_bos
+from fastsft.data.chat.input_probes import INPUTS
 from fastsft.data.chat.template_ends import Endings, find_ends
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import tell
@@ -183,8 +184,9 @@ class ModelTemplate:
 
     @cached_property
     def fields(self) -> list[str]:
-        """Those of "tools", "tool_calls" and "reasoning_content" that it writes."""
-        return [name for name in ("tools", "tool_calls", "reasoning_content") if self._trait(name)]
+        """Those of "tools", "tool_calls" and "reasoning_content" that it writes, and its INPUTS."""
+        names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
+        return [name for name in names if self._trait(name)]
 
     def _trait(self, name: str) -> bool:
         """Found by rendering; False with a line where that fails."""

@@ -10,13 +10,14 @@ from typing import Any
 from fastsft import _C
 from fastsft.data.chat.front_bos import without_bos
 from fastsft.data.chat.jinja_form import jinja_form
+from fastsft.data.chat.namesakes import namesake_line
 from fastsft.data.chat.template import ModelTemplate
 from fastsft.data.chat.template_check import probe_record
+from fastsft.data.chat.template_names import MODEL, template_name
 from fastsft.data.chat.tool_template import OwnTemplate, own_template
+from fastsft.runtime.messages import warn_once
 from fastsft.tokenizer.settings import read_chat_template, read_tool_template
 from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
-
-MODEL = "model"
 
 
 def choose_template(
@@ -39,7 +40,9 @@ def choose_template(
     needed.
     """
     if policy != "spans" or (name is not None and name != MODEL):
-        return _C.canonical_template_name(name or "vicuna_v1.1"), None
+        if policy == "spans" and (line := namesake_line(name or "")):
+            warn_once(line)
+        return template_name(name or "vicuna_v1.1"), None
     source = template_source(tokenizer, chat_template_name)
     if source is None:
         raise ValueError(

@@ -27,6 +27,7 @@ from fastsft.data.chat.asked_chat import (
     thoughts_probe,
     tools_probe,
 )
+from fastsft.data.chat.input_probes import INPUTS, takes_input
 from fastsft.data.chat.pieces import Piece, Span, cut_pieces, is_written, place_contents
 from fastsft.data.chat.reply_spans import Ends, Fault, Found, ReplySpans, needed, split_blocks
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
@@ -234,8 +235,8 @@ class Program:
         """takes_system: a system text is in the text of a conversation with its reply. lacks_bos: a text gets
         the tokenizer's BOS in front. rewrites: a first reply is not in the text of
         two turns as in that of one. rewrites_thoughts: one that has thoughts is not. marks_replies: the
-        template itself says where a reply begins, by a prompt or by generation blocks. Else whether it writes
-        the field `name`: tools, tool_calls or reasoning_content.
+        template itself says where a reply begins, by a prompt or by generation blocks. Those of INPUTS: as
+        `takes_input`. Else whether it writes the field `name`: tools, tool_calls or reasoning_content.
         """
         if name == "rewrites":
             skeleton = self._skeleton(("user", "assistant", "user", "assistant"), [1, 3])
@@ -249,6 +250,8 @@ class Program:
         if name == "marks_replies":
             asked = self._marked(("user",))
             return self.has_blocks or self.text(asked) != self.text(asked, prompt=True)
+        if name in INPUTS:
+            return takes_input(name, self._plain_text, self._call_form, self._nonce)
         if name == "tool_calls":
             return self._call_form is not None
         return self._writes(tools_probe(self._nonce)) if name == "tools" else bool(self._thoughts_name)

@@ -9,7 +9,8 @@ from fastsft.data.chat.front_bos import with_bos
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import jinja_form_for
 from fastsft.data.chat.template import ModelTemplate
-from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source, tool_source
+from fastsft.data.chat.template_choice import is_published_as, recognise, template_source, tool_source
+from fastsft.data.chat.template_names import MODEL
 from fastsft.runtime.messages import collected, tell
 from fastsft.tokenizer.native_tokenizer import needed_native
 from fastsft.tokenizer.tokenizer import Tokenizer

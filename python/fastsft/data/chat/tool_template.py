@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastsft.data.chat.asked_chat import has_tools
+from fastsft.data.chat.input_probes import CALL_IDS
 from fastsft.data.chat.template import Asked, ModelTemplate, Rendered
 from fastsft.runtime.messages import tell
 from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
@@ -74,9 +75,10 @@ class TemplateWithTools:
 
     @property
     def fields(self) -> list[str]:
-        """Those of tools and calls; thoughts only where both write them."""
+        """Those of tools and calls; thoughts and system messages only where both write them."""
         both = set(self.default.fields) & set(self.tools.fields)
-        return [name for name in self.tools.fields if name in ("tools", "tool_calls") or name in both]
+        of_tools = ("tools", "tool_calls", *CALL_IDS)
+        return [name for name in self.tools.fields if name in of_tools or name in both]
 
     def close(self) -> None:
         self.default.close()

@@ -74,7 +74,7 @@ class GenericModel:
     def _described(self, *, trained: bool) -> list[tuple[str, list[_Described]]]:
         end = "" if trained else ".frozen"
         return [
-            (f"{self.units[at].name}{end}", list(map(_tensors, part)))
+            (f"{self.units[at].name}{end}", [_tensors(one) for one in part if one.tensors])
             for at, part in self.parts(trained=trained)
         ]
 
@@ -202,5 +202,5 @@ def _tensors(one: Placed) -> _Described:
             one.is_embedding,
             tensor.file_order,
         )
-        for tensor in one.stored
+        for tensor in one.tensors
     ]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fastsft.model.generic.carried import carry_from_files, integer_buffers, tell_rest
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.packing_trial import why_padded
-from fastsft.model.generic.weights import load_generic_weights
+from fastsft.model.generic.weights import SortedNames, load_generic_weights, sort_names
 from fastsft.model.model_config import ModelConfig
+from fastsft.model.stored_weights import StoredTensor, StoredWeights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,6 +34,11 @@ class GenericCausalLM(GenericParts):
         """Fill the engine with the weights of the directory; collective."""
         plain = self._plain
         load_generic_weights(engine, plain.model, plain.units, self.source_directory)
+        self._keep_rest(engine)
+
+    def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
+        super()._put_weights(engine, weights)
+        self._keep_rest(engine)
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         return self._made(self.engine_config(), dtype)
@@ -39,3 +48,33 @@ class GenericCausalLM(GenericParts):
 
     def _why_padded(self) -> str | None:
         return why_padded(lambda config: self._made(config, torch.float32), self._plain.model)
+
+    @cached_property
+    def _files(self) -> StoredWeights:
+        return StoredWeights(self.source_directory)
+
+    @cached_property
+    def _sorted(self) -> SortedNames:
+        return sort_names(self._plain.model, self._plain.units, self._files.tensors)
+
+    def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
+        """With the integer buffers of the files."""
+        for name in integer_buffers(model):
+            if name not in self._sorted.buffers:
+                raise ValueError(f"{self.source_directory}: missing: {name}")
+            model.get_buffer(name).copy_(self._files.read_any(self._sorted.buffers[name]))
+        return model
+
+    def _keep_rest(self, engine: _C.Engine) -> None:
+        """Save the tensors of the directory that the engine does not hold with its model."""
+        self._tell_rest()
+        if self.adapter_bytes() is None:
+            carry_from_files(engine, self._files, [each.name for each in self.carried()])
+
+    def _tell_rest(self) -> None:
+        tell_rest(self._sorted.carried, self._sorted.ignored, type(self._plain.model).__name__)
+
+    def carried(self) -> list[StoredTensor]:
+        """As CausalLM's."""
+        names = [*self._sorted.carried, *self._sorted.buffers.values()]
+        return [self._files.tensors[name] for name in names]

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from fastsft.model.words.both import in_older_words, plain_numbers
+from fastsft.runtime.versions import library_major
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
@@ -51,56 +54,17 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
     return model
 
 
-# Words for the same in configurations of transformers 4 that have others: by model type.
-_GPT_NEOX = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
-_OLDER_ROPE = {"gpt_neox": _GPT_NEOX, "gpt_neox_japanese": _GPT_NEOX}
-
-
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     """transformers' configuration of a config.json. ValueError when it knows none."""
-    import transformers
     from transformers import AutoConfig
 
     own = ("model_type", "transformers_version")
-    is_older = int(transformers.__version__.split(".")[0]) < 5
-    try:
-        plain = {key: _with_floats(value) for key, value in config.items() if key not in own}
-        plain["use_cache"] = False
-    except ValueError as error:
-        raise ValueError(f"config.json: {first_line(error)}") from error
-    if is_older:
-        rope = _older_rope(plain.pop("rope_parameters", None) or {})
-        older = _OLDER_ROPE.get(str(config.get("model_type")), {})
-        plain |= {older.get(key, key): value for key, value in rope.items()}
+    read = plain_numbers(config) if library_major() > 4 else in_older_words(config)
+    plain = {key: value for key, value in read.items() if key not in own} | {"use_cache": False}
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
     except Exception as error:  # transformers 5 has classes of errors of its own
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
-
-
-def _with_floats(value: Any) -> Any:
-    """Numbers that JSON does not have as transformers 5 writes them: {"__float__": "Infinity"}."""
-    if isinstance(value, list):
-        return [_with_floats(each) for each in value]
-    if not isinstance(value, Mapping):
-        return value
-    if value.keys() == {"__float__"}:
-        return float(value["__float__"])
-    return {key: _with_floats(each) for key, each in value.items()}
-
-
-def _older_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
-    """rope_parameters of transformers 5 in the words of 4, which reads past them."""
-    if any(isinstance(value, Mapping) for value in rope.values()):
-        raise ValueError(
-            "config.json: rope_parameters has settings by type of layer, which transformers 4 does not read; "
-            "install transformers 5, or save the model with transformers 4"
-        )
-    own = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
-    scaling = {key: value for key, value in rope.items() if key not in own}
-    if scaling.get("rope_type", "default") != "default":
-        own["rope_scaling"] = scaling
-    return own
 
 
 def _without_initialisation() -> AbstractContextManager[None]:
@@ -154,11 +118,4 @@ def check_model(model: PreTrainedModel) -> None:
         if not parameter.is_floating_point():
             raise ValueError(
                 f"{kind}: {name} is {parameter.dtype}; fastsft trains weights that are not quantised"
-            )
-    saved = model.state_dict().keys()
-    for name, buffer in model.named_buffers():
-        if name in saved and not buffer.is_floating_point():
-            raise ValueError(
-                f"{kind}: {name} is saved with the weights and holds {buffer.dtype}; the generic engine "
-                "saves floating-point tensors alone: train this model with transformers' Trainer"
             )

@@ -20,7 +20,8 @@ class LibraryReader:
     """A Reader of generation.py: the model of a directory, by transformers' own forward.
 
     dtype: "float32" or "bfloat16". change: makes another value of a parameter, by its name.
-    trust_remote_code: code of the directory is run. ValueError for a directory that transformers does not
+    trust_remote_code: code of the directory is run. is_whole: of a vision-text model.
+    ValueError for a directory that transformers does not
     open.
     """
 
@@ -32,11 +33,13 @@ class LibraryReader:
         device: str,
         change: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
         trust_remote_code: bool = False,
+        is_whole: bool = False,
     ) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+        kind = AutoModelForImageTextToText if is_whole else AutoModelForCausalLM
         try:
-            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            model: PreTrainedModel = kind.from_pretrained(
                 str(directory),
                 dtype=getattr(torch, "float32" if change else dtype),
                 local_files_only=True,

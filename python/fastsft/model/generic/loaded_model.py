@@ -10,15 +10,19 @@ import torch
 from torch import nn
 
 from fastsft.model.alterations.wrappers import check_head, check_quantised
+from fastsft.model.generic.carried import carry_value
 from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.number_formats import set_buffers
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
+from fastsft.model.generic.stored_tensors import buffer_names
 from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from fastsft import _C
 
 
 class GenericLoadedModel(GenericParts, LoadedModel):
@@ -61,6 +65,18 @@ class GenericLoadedModel(GenericParts, LoadedModel):
         yield from super()._given_tensors()
         placed = (one for unit in self._plain.units for one in unit.parameters)
         yield from ((one.name, self.module.get_buffer(one.name)) for one in placed if one.buffer is not None)
+
+    def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
+        """With the integer buffers of the module, which are saved with the model."""
+        for one in (each for unit in self._plain.units for each in unit.parameters if not each.tensors):
+            raise ValueError(
+                f"Trainer: {one.name} of the model is a part of {one.stored[0].name} of its files; save the "
+                "model with save_pretrained, and give its directory"
+            )
+        engine = super()._new_engine(options)
+        for name, in_files in buffer_names(self.module).items():
+            carry_value(engine, in_files, self.module.get_buffer(name))
+        return engine
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         made = empty_copy(self.module, dtype)

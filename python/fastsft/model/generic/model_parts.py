@@ -40,6 +40,10 @@ class GenericParts(CausalLM):
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         raise NotImplementedError
 
+    def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
+        """`model` with the values that it computes with and that are in no unit."""
+        return model
+
     @cached_property
     def _plain(self) -> GenericModel:
         """Its shapes and places, for plans."""
@@ -84,6 +88,11 @@ class GenericParts(CausalLM):
         if shape != tuple(tensor.shape):
             yield name, tensor
             return
+        if any(part.within is not None for part in parts):
+            raise ValueError(
+                f"{type(self._plain.model).__name__}: {name} is a part of the tensor {parts[0].name} of the "
+                "files, and cannot be saved without the others: use trainer.save_model()"
+            )
         yield from ((part.name, part.part_of(tensor)) for part in parts)
 
     @cached_property
@@ -155,7 +164,7 @@ class GenericParts(CausalLM):
     def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
         dtype = getattr(torch, options["state"].compute_dtype)
         generic = GenericModel(
-            self._empty(dtype),
+            self._filled(self._empty(dtype)),
             device=options["device"],
             recompute=options["recompute"] not in KEEPS_ALL,
             packs=self.why_padded is None,

@@ -1,7 +1,8 @@
 """A micro-batch as one row without padding: attention goes over each conversation alone.
 
-transformers lets attention and its masks be registered by name. Those here call the functions that the model
-had before, once a conversation: windows, soft caps and scales stay theirs.
+transformers finds attention and its masks by name. The name of the functions here equals the model's own, so
+that its code takes the same branches, and they call the functions of that name once a conversation: windows,
+soft caps and scales stay theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -20,7 +21,6 @@ from fastsft.model.generic.batch_rows import Rows
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_NAME = "fastsft_packed"
 # Those that compute with what they are given, and look for no sequences themselves.
 IMPLEMENTATIONS = ("sdpa", "eager")
 
@@ -64,13 +64,43 @@ class PackedBatch:
         }
 
 
-@dataclass(frozen=True)
-class _Masks:
-    """The library's mask of each conversation."""
+class _Name(str):
+    """A model's own implementation in every comparison, and another key in the tables of functions."""
 
-    lengths: list[int]
-    masks: list[object]
-    implementation: str
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(("fastsft_packed", str(self)))
+
+    def __ne__(self, other: object) -> bool:
+        return True  # transformers 4 looks eager attention up only if it is `!= "eager"`
+
+
+class Masks:
+    """The library's mask of each conversation. NotPackedError for every use but being handed on."""
+
+    def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
+        self.lengths, self.masks, self.implementation = lengths, masks, implementation
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse_use()
+
+    @classmethod
+    def __torch_function__(cls, *given: object) -> NoReturn:
+        _refuse_use()
+
+
+def _refuse_use(*given: object) -> NoReturn:
+    raise NotPackedError("the model computes with attention masks itself")
+
+
+for _operator in (
+    *("bool", "len", "iter", "getitem", "eq", "ne", "lt", "le", "gt", "ge", "invert", "neg"),
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "and", "rand", "or", "ror"),
+):
+    setattr(Masks, f"__{_operator}__", _refuse_use)
 
 
 @contextmanager
@@ -82,7 +112,7 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
     if implementation not in IMPLEMENTATIONS:
         raise NotPackedError(f"its attention is {implementation}")
     _state[:] = [(batch, implementation)]
-    config._attn_implementation = _NAME
+    config._attn_implementation = _Name(implementation)
     try:
         yield
     finally:
@@ -100,11 +130,12 @@ def _register() -> None:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, _make_masks)
+    for name in map(_Name, IMPLEMENTATIONS):
+        ALL_ATTENTION_FUNCTIONS.register(name, _attend)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(name, _make_masks)
 
 
-def _make_masks(**given: object) -> _Masks:
+def _make_masks(**given: object) -> Masks:
     """As a function of transformers' ALL_MASK_ATTENTION_FUNCTIONS."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -118,7 +149,7 @@ def _make_masks(**given: object) -> _Masks:
         if not batch.is_whole or length not in made:
             made[length] = make(**_of_sequence(given, length, None if batch.is_whole else keys.bool()))
         masks.append(made[length])
-    return _Masks(batch.lengths, masks, implementation)
+    return Masks(batch.lengths, masks, implementation)
 
 
 def _of_sequence(given: dict[str, Any], length: int, mask: torch.Tensor | None) -> dict[str, Any]:
@@ -140,7 +171,7 @@ def _attend(
     **options: object,
 ) -> tuple[torch.Tensor, None]:
     """As a function of transformers' ALL_ATTENTION_FUNCTIONS: query, key, value [1, heads, tokens, size]."""
-    if not isinstance(attention_mask, _Masks):
+    if not isinstance(attention_mask, Masks):
         raise NotPackedError("its attention masks are made by the model itself")
     lengths = attention_mask.lengths
     if {each.shape[2] for each in (query, key, value)} != {sum(lengths)}:

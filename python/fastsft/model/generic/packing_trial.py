@@ -1,40 +1,28 @@
-"""A trial on a small model: conversations in one row next to padded rows."""
+"""A trial on a small model: conversations in one row next to each of them alone."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
+from fastsft.model.generic.length_reads import unseen_length
 from fastsft.model.generic.loss_trial import OtherLossError, check_loss
 from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
-from fastsft.model.generic.padding import PaddedBatch
+from fastsft.model.generic.row_positions import StretchedPositions
+from fastsft.model.generic.small_model import Make, small_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Config = Mapping[str, Any]
-# The most a size of the small model may be, by its names in configurations. Windows are shorter than a row.
-_SMALLER = {
-    "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64, "emb_dim": 64,
-    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
-    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "num_hidden_layers": 8, "n_layer": 8, "num_layers": 8, "n_layers": 8,
-    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "rotary_dim": 8, "num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4,
-    "num_experts_per_tok": 2, "moe_k": 2, "moe_topk": 2, "n_group": 1, "topk_group": 1,
-    "max_position_embeddings": 64, "n_positions": 64, "sliding_window": 4,
-}  # fmt: skip
-_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
-_LENGTHS = (7, 5, 9)
+_LENGTHS = (19, 11, 26)  # each passes every switch of a small model; only together its positions
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
+_SHORT = 7  # tokens of a row in which one that is seen counts
 _CAUSAL = 2e-5  # of the largest logit; a token that is seen changes more, 3e-4 through 12 layers of BERT
 
 
@@ -46,21 +34,7 @@ class KeptStateError(ValueError):
     """A model one of whose calls goes on from the one before."""
 
 
-def smaller(config: Config) -> dict[str, Any]:
-    """`config` of a small model with the same parts."""
-    made = dict(config)
-    for name, most in _SMALLER.items():
-        if isinstance(made.get(name), int) and not isinstance(made[name], bool):
-            made[name] = min(made[name], most)
-    heads = config.get("num_attention_heads")
-    if heads is not None and config.get("num_key_value_heads") == heads:
-        made["num_key_value_heads"] = made["num_attention_heads"]
-    if isinstance(made.get("layer_types"), list):
-        made["layer_types"] = made["layer_types"][: made.get("num_hidden_layers")]
-    return {**made, **dict.fromkeys(_IDS, 0)}
-
-
-def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrainedModel) -> str | None:
+def why_padded(make: Make, model: PreTrainedModel) -> str | None:
     """The reason why conversations of `model` cannot be one row; None where they can.
 
     make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
@@ -72,7 +46,7 @@ def why_padded(make: Callable[[dict[str, Any]], PreTrainedModel], model: PreTrai
         return f"its attention is {implementation}"
     try:
         with torch.random.fork_rng(devices=[]):
-            small = _with_values(make(smaller(model.config.to_dict())))
+            small = _with_values(small_model(make, model))
             small.config._attn_implementation = implementation
             _check_nothing_kept(small)
             _check_causal(small)
@@ -112,7 +86,7 @@ def _random(shape: torch.Size) -> torch.Tensor:
 def _check_nothing_kept(model: PreTrainedModel) -> None:
     vocabulary = int(model.config.get_text_config().vocab_size)
     with torch.enable_grad():
-        model(input_ids=torch.randint(1, vocabulary, (1, _LENGTHS[0])), use_cache=False)
+        model(input_ids=torch.randint(1, vocabulary, (1, _SHORT)), use_cache=False)
     for place, module in model.named_modules():
         for name, value in {**vars(module), **module._buffers}.items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
@@ -125,7 +99,7 @@ def _check_nothing_kept(model: PreTrainedModel) -> None:
 
 def _check_causal(model: PreTrainedModel) -> None:
     vocabulary = int(model.config.get_text_config().vocab_size)
-    first = torch.randint(1, vocabulary, (1, _LENGTHS[0]))
+    first = torch.randint(1, vocabulary, (1, _SHORT))
     other = first.clone()
     other[0, -1] = other[0, -1] % (vocabulary - 1) + 1
     with torch.no_grad():
@@ -141,23 +115,40 @@ def _check_causal(model: PreTrainedModel) -> None:
 def _difference(model: PreTrainedModel) -> str | None:
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return "it takes no position_ids"
+    stretched = StretchedPositions(sum(_LENGTHS))
     for masked in (None, 3):
-        batch = _batch(int(model.config.get_text_config().vocab_size), masked)
+        row = PackedBatch.of(_batch(int(model.config.get_text_config().vocab_size), masked))
         with torch.no_grad():
-            rows, row = PaddedBatch.of(batch), PackedBatch.of(batch)
-            expected = _logits(model, rows)
-            with packed(model, row):
-                found = _logits(model, row)
+            expected = _alone(model, row)
+            found = _in_one_row(model, row, stretched)
         scale = expected.abs().max()
         if not bool(scale > 0) or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
             return "conversations in one row would see each other"
-    return None
+    return unseen_length(model, stretched.places, sum(_LENGTHS))
 
 
-def _logits(model: PreTrainedModel, batch: PackedBatch | PaddedBatch) -> torch.Tensor:
-    logits = model(**batch.inputs(), use_cache=False).logits
-    found: torch.Tensor = logits.reshape(-1, logits.shape[-1]).index_select(0, batch.places)
-    return found
+def _in_one_row(model: PreTrainedModel, row: PackedBatch, stretched: StretchedPositions) -> torch.Tensor:
+    """Logits of the row's tokens, whose positions in the row count for nothing."""
+    with packed(model, row):
+        try:
+            with stretched:
+                logits: torch.Tensor = model(**row.inputs(), use_cache=False).logits
+        except (IndexError, RuntimeError):  # of numbers as indices, or not of the positions at all
+            model(**row.inputs(), use_cache=False)
+            raise NotPackedError("it computes with positions in the whole row") from None
+    return logits[0]
+
+
+def _alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
+    """Logits of the row's tokens, each conversation in a call of its own."""
+    parts = zip(
+        torch.split(row.input_ids, row.lengths, dim=1),
+        torch.split(row.attention_mask, row.lengths, dim=1),
+        strict=True,
+    )
+    return torch.cat(
+        [model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0] for ids, mask in parts]
+    )
 
 
 @dataclass(frozen=True)

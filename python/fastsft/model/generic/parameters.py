@@ -31,7 +31,10 @@ class UnitParameters:
         self.index, self.is_trained, self._nothing = index, trained, nothing
         self._placed = placed
         offsets = {name: offset for name, _, offset in places}
-        self.places = [(offsets[one.stored[0].name], math.prod(one.shape)) for one in placed]
+        self.places = [
+            (offsets[one.stored[0].name] + (one.stored[0].within or 0), math.prod(one.shape))
+            for one in placed
+        ]
         self._units: _C.UnitAccess | None = None
         self.parameters: list[nn.Parameter] = []  # those of buffers are in no module
         for at, one in enumerate(placed):

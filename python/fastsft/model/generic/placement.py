@@ -47,6 +47,11 @@ class Placed:
         return math.prod(self.shape)
 
     @property
+    def tensors(self) -> list[StoredTensor]:
+        """Those of `stored` that no parameter before it has described."""
+        return [tensor for tensor in self.stored if not tensor.within]
+
+    @property
     def is_embedding(self) -> bool:
         """A module looks rows up in it."""
         return any(isinstance(module, nn.Embedding) and short == "weight" for module, short in self.owners)
@@ -103,16 +108,33 @@ def place(model: PreTrainedModel) -> list[Unit]:
     for one, homes in placed.values():
         one.stored = stored.get(one.name, (StoredTensor(one.name, one.shape),))
         units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
+    _check_joined(units, type(model).__name__)
     return [unit for unit in units if unit.parameters or unit.block is None]
 
 
+def _check_joined(units: list[Unit], kind: str) -> None:
+    """ValueError for parameters that are one tensor of the files and not treated alike."""
+    seen: dict[str, tuple[object, ...]] = {}
+    for unit in units:
+        for one in unit.parameters:
+            if one.stored and one.stored[0].within is not None:
+                own = (unit.name, one.decays, one.is_trained, one.is_held)
+                if seen.setdefault(one.stored[0].name, own) != own:
+                    raise ValueError(
+                        f"{kind}: {one.name} is a part of the tensor {one.stored[0].name}, whose other parts "
+                        "are trained in another way; train this model with transformers' Trainer"
+                    )
+
+
 def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """A module's own parameters and buffers that are saved, by name, in the order of its state dict."""
+    """A module's own parameters and floating-point buffers that are saved, by name, as in its state dict."""
     for short, parameter in module._parameters.items():
         if parameter is not None:
             yield short, parameter
     for short, buffer in module._buffers.items():
-        if buffer is not None and short not in module._non_persistent_buffers_set:
+        if buffer is None or short in module._non_persistent_buffers_set:
+            continue
+        if buffer.is_floating_point():
             yield short, buffer
 
 

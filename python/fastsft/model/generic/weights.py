@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.model.generic.placement import Unit, base_name
+from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
+from fastsft.model.generic.whole_model import whole_model
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import warn_once
@@ -38,14 +41,79 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
     stored = StoredWeights(directory)
     if stored.problems:
         raise ValueError(stored.problems[0])
-    names = tensor_names(model, units, stored.tensors)
-    for name, file_name in names.items():
+    sorted_ = sort_names(model, units, stored.tensors)
+    for name, file_name in sorted_.names.items():
         entry = stored.tensors[file_name]
         loader.set(name, stored.read(file_name), str(entry.file))
-    ignored = _unused(model, set(stored.tensors) - set(names.values()), set(aliases(model, units)))
-    for name in ignored:
+    for name in sorted_.tables:
+        warn_once(f"{name} of the files is a table that the model computes itself: not read")
+    for name in sorted_.without_place:
         loader.set(name, stored.read(name), str(stored.tensors[name].file))
     loader.finish(str(directory))
+
+
+@dataclass
+class SortedNames:
+    """The tensors of a model's files.
+
+    names: of the model's, each with its name there. buffers: likewise, of buffers that hold no floating-point
+    numbers. copies: a name in `names`, and a second one of the same tied tensor. tables: that the model
+    computes. ignored: left out by transformers. carried: with no place in the model, saved as they are.
+    without_place: a tensor of the model under a further name. missing: buffers that no file has.
+    """
+
+    names: dict[str, str]
+    buffers: dict[str, str] = field(default_factory=dict)
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    carried: list[str] = field(default_factory=list)
+    without_place: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def sort_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> SortedNames:
+    """The places of all tensors `stored` of a directory."""
+    found = SortedNames(tensor_names(model, units, stored))
+    prefix, tied = _prefix(model), aliases(model, units)
+    for name, in_files in buffer_names(model).items():
+        match = next((each for each in spellings(in_files, prefix) if each in stored), None)
+        if match is None:
+            found.missing.append(in_files)
+        else:
+            found.buffers[name] = match
+    patterns = _read_past(model)
+    used = {*found.names.values(), *found.buffers.values()}
+    for name in stored:
+        known = [
+            each for spelling in (name, name_in_memory(model, name)) for each in spellings(spelling, prefix)
+        ]
+        if name in used:
+            continue
+        owner = next((found.names.get(tied[each]) for each in known if each in tied), None)
+        if owner is not None:
+            found.copies.append((owner, name))
+        elif any(each.search(name) for each in patterns):
+            found.ignored.append(name)
+        elif is_table(model, name, prefix):
+            found.tables.append(name)
+        elif any(each in found.names for each in known):
+            found.without_place.append(name)
+        else:
+            found.carried.append(name)
+    return found
+
+
+def _read_past(model: PreTrainedModel) -> list[re.Pattern[str]]:
+    """Patterns of names that transformers leaves out; none of a part of another model, whose rest is kept."""
+    if whole_model(model) is not None:
+        return []
+    found = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+    return [re.compile(each) for each in found]
+
+
+def _prefix(model: PreTrainedModel) -> str:
+    return f"{getattr(model, 'base_model_prefix', '')}."
 
 
 def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
@@ -54,14 +122,15 @@ def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str,
     A name may lack the prefix of the base model, or have it too much, as transformers allows; a tied
     tensor has one name of several.
     """
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    prefix = _prefix(model)
     others: dict[str, list[str]] = {}
     for alias, name in aliases(model, units).items():
         others.setdefault(name, []).append(alias)
     found = {}
     for one in (each for unit in units for each in unit.parameters):
         for tensor in one.stored:
-            more = (one.name, *others.get(one.name, ())) if len(one.stored) == 1 else ()
+            is_alone = len(one.stored) == 1 and tensor.within is None
+            more = (one.name, *others.get(one.name, ())) if is_alone else ()
             names = (each for name in (tensor.name, *more) for each in spellings(name, prefix))
             match = next((each for each in names if each in stored), None)
             if match is not None:
@@ -88,23 +157,6 @@ def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
             if own != name:
                 names[own] = name
     return names
-
-
-def _unused(model: PreTrainedModel, left: set[str], tied: set[str]) -> list[str]:
-    """Tensors that nobody has a place for, without those that transformers leaves out as well."""
-    patterns = [re.compile(each) for each in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    unknown = []
-    for name in sorted(left):
-        if any(each in tied for each in spellings(name, prefix)) or any(
-            each.search(name) for each in patterns
-        ):
-            continue
-        if is_table(model, name, prefix):
-            warn_once(f"{name} of the files is a table that the model computes itself: not read")
-            continue
-        unknown.append(name)
-    return unknown
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "chat/dialogue_work.h"
+#include "core/error.h"
+
+// The turns of a dialogue that stay, and the replies that are learned.
+
+namespace fastsft {
+namespace {
+
+void cut_after_last_learned(std::vector<DialogueMessage>& messages) {
+  const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const DialogueMessage& message) { return message.is_learned; });
+  if (last != messages.rend()) messages.erase(last.base(), messages.end());
+}
+
+}  // namespace
+
+// A turn is a user message, the system messages right before it, and what follows it up to the next
+// turn; it stays when it ends with a reply, without what comes after that, and each of its texts is
+// one. The system messages stay in any case, but for those after the last turn.
+void DialogueBuilder::remove_incomplete_turns(Work& work) const {
+  auto& messages = work.dialogue.messages;
+  const auto is_system = [&](size_t i) { return messages[i].role == Role::kSystem; };
+  size_t kept = 0;
+  const auto keep = [&](size_t begin, size_t end) {
+    std::copy(messages.begin() + begin, messages.begin() + end, messages.begin() + kept);
+    kept += end - begin;
+  };
+  for (size_t begin = 0, end = 0; begin < messages.size(); begin = end) {
+    size_t first = begin;
+    while (first < messages.size() && is_system(first)) ++first;
+    if (first == messages.size()) break;
+    end = first + 1;
+    while (end < messages.size() && messages[end].role != Role::kUser) ++end;
+    while (end < messages.size() && is_system(end - 1)) --end;
+    keep(begin, first);
+    if (is_complete(work, first, end)) {
+      size_t stop = end;
+      while (messages[stop - 1].role != Role::kAssistant) --stop;
+      keep(first, stop);
+    }
+  }
+  while (kept > 0 && is_system(kept - 1)) --kept;
+  messages.resize(kept);
+}
+
+// Whether a turn has all its texts and a reply. What it lacks is noted.
+bool DialogueBuilder::is_complete(Work& work, size_t begin, size_t end) const {
+  const auto& messages = work.dialogue.messages;
+  size_t empty = begin;
+  while (empty < end && !lacks_text(messages[empty])) ++empty;
+  const DialogueMessage& message = messages[std::min(empty, end - 1)];
+  if (empty < end) {
+    const bool is_user = message.role == Role::kUser, calls = !is_user && message.has_call;
+    const Remark reply = calls                    ? Remark::kToolCall
+                         : end == messages.size() ? Remark::kEmptyLastReply
+                                                  : Remark::kEmptyMiddleReply;
+    return work.note(
+        is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, message.first,
+        is_user ? "empty user text"
+        : calls
+            ? "a reply that calls a tool and has no text, and the template writes no calls: its "
+              "turn is left out"
+            : "empty reply");
+  }
+  if (message.role != Role::kAssistant) {
+    work.note(Remark::kEndsWithUser, Action::kSalvaged, message.first,
+              concat("ends with the ", name_of(message.role)));
+  }
+  return std::any_of(messages.begin() + begin, messages.begin() + end,
+                     [](const DialogueMessage& each) { return each.role == Role::kAssistant; });
+}
+
+void DialogueBuilder::choose_learned(Work& work) const {
+  auto& messages = work.dialogue.messages;
+  const bool ends_with_reply = notes_of(work.conversation).ends_with_reply;
+  if (ends_with_reply || train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
+  if (train_turns_ == TrainTurns::kEach || train_turns_ == TrainTurns::kLast) {
+    for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
+  }
+  if (std::ranges::any_of(messages, &DialogueMessage::is_learned)) return;
+  const bool calls = std::ranges::any_of(
+      work.findings, [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
+  if (!messages.empty() && !calls) {
+    work.exclude(Remark::kNotTrained, "none of its replies is to be learned");
+  }
+  messages.clear();
+  for (Finding& finding : work.findings) {
+    if (finding.action == Action::kSalvaged) finding.action = Action::kExcluded;
+  }
+}
+
+}  // namespace fastsft

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chat/call_ids.h"
+#include "chat/dialogue_builder.h"
+
+namespace fastsft {
+
+// One record on its way to a dialogue.
+struct DialogueBuilder::Work {
+  const Conversation& conversation;
+  Dialogue& dialogue;
+  std::vector<Finding>& findings;
+  std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
+  // What its last reply has next to its text, once a call that is a message of its own was joined.
+  std::optional<MessageExtras> joined_extras{};
+  std::optional<CallIds> ids{};  // where the template needs some
+  bool skipped_first = false;
+  bool has_two_systems = false;
+
+  bool note(Remark remark, Action action, size_t index, std::string reason) {
+    findings.push_back({remark, action, static_cast<int64_t>(index), std::move(reason)});
+    return false;
+  }
+  bool stop(Remark remark, size_t index, std::string reason) {
+    return note(remark, Action::kSalvaged, index, std::move(reason));
+  }
+  bool exclude(Remark remark, std::string reason) {
+    findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
+    return false;
+  }
+  bool is_trained(size_t index) const {
+    const ValueKind own = conversation.messages[index].train;
+    const bool says_nothing = own == ValueKind::kMissing || own == ValueKind::kNull;
+    return (says_nothing ? conversation.train : own) != ValueKind::kFalse;
+  }
+  const MessageExtras& extras_of(size_t index) const {
+    static const MessageExtras none;
+    const auto& extras = conversation.messages[index].extras;
+    return extras ? *extras : none;
+  }
+  // The last message but for system messages, which may stand anywhere; null for none.
+  const DialogueMessage* last_speaker() const {
+    const auto& messages = dialogue.messages;
+    const auto speaks = [](const DialogueMessage& each) { return each.role != Role::kSystem; };
+    const auto last = std::ranges::find_if(messages.rbegin(), messages.rend(), speaks);
+    return last == messages.rend() ? nullptr : &*last;
+  }
+  std::string_view own_text(std::string text) {
+    return dialogue.owned.emplace_back(std::move(text));
+  }
+  void join(std::string_view text, size_t index) {
+    DialogueMessage& last = dialogue.messages.back();
+    last.last = index;
+    if (joined == nullptr) joined = &dialogue.owned.emplace_back(last.text);
+    joined->append("\n\n").append(text);
+    last.text = *joined;
+  }
+};
+
+}  // namespace fastsft

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fastsft {
+
+// How the name of a field says that a message or record is learned.
+enum class MarkName {
+  kNone,        // it says nothing about that
+  kLearned,     // a true value says that it is: "train", "weight", "lossScale"
+  kNotLearned,  // a true value says that it is not: "masked", "no_loss"
+  kSkip,        // a true value may say so: "ignore"
+  kUnclear,     // trainers read its values in opposite ways: "mask", "loss_mask"
+  kMixed        // other words stand next to it: "train_detail", "answer_weights_of_judges"
+};
+
+// Upper case, and what stands between the words of a name, do not count.
+MarkName find_mark_name(std::string_view name);
+
+// Each name that is a mark has one of these in it, in lower case.
+std::vector<std::string> mark_stems();
+
+}  // namespace fastsft

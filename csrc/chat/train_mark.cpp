@@ -1,0 +1,206 @@
+#include "chat/train_mark.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+
+#include "chat/data_fault.h"
+#include "core/error.h"
+
+namespace fastsft {
+namespace {
+
+constexpr const char* kExpected =
+    "expected true or false, 1 or 0: a text is learned or it is not, and no weight lies between; "
+    "write one of them, or leave the field out";
+constexpr const char* kOpposite =
+    "trainers read this field in opposite ways, or mean a part of the text; write \"train\": true "
+    "or "
+    "\"train\": false in its place, or leave it out";
+constexpr const char* kPart =
+    "a part of the content is not learned, and a message is learned whole or not at all; write "
+    "\"train\" on the message, or leave the field out";
+
+std::string plain_word(std::string_view text) {
+  std::string word;
+  for (const char c : text) {
+    if (!std::isspace(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return word;
+}
+
+std::optional<bool> truth_of_number(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') return std::nullopt;
+  if (number == 0) return false;
+  return number == 1 ? std::optional<bool>(true) : std::nullopt;
+}
+
+std::optional<bool> truth_of_text(std::string_view text) {
+  const std::string word = plain_word(text);
+  for (const char* yes : {"true", "yes", "on", "y", "t"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"false", "no", "off", "n", "f"}) {
+    if (word == no) return false;
+  }
+  return truth_of_number(word);
+}
+
+// A value as far as marks need it.
+struct MarkValue {
+  ValueKind kind = ValueKind::kNull;
+  std::optional<bool> truth;
+  bool is_nothing = false;  // null, a blank text, or an empty list or object
+  bool is_number = false;   // also as text
+};
+
+MarkValue read_mark_value(std::string_view json) {
+  JsonScanner scanner(json);
+  MarkValue value{.kind = scanner.peek(), .truth = {}};
+  const Value read = scanner.read_value();
+  const std::string text = read.is_text() ? plain_word(read.text) : plain_word(json);
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  const bool is_plain = read.is_text() || value.kind == ValueKind::kNumber;
+  value.is_number = is_plain && !text.empty() && *end == '\0';
+  value.is_nothing =
+      value.kind == ValueKind::kNull || (read.is_text() && text.empty()) ||
+      ((value.kind == ValueKind::kArray || value.kind == ValueKind::kObject) && !read.is_true);
+  if (value.kind == ValueKind::kTrue || value.kind == ValueKind::kFalse) {
+    value.truth = value.kind == ValueKind::kTrue;
+  } else if (is_plain) {
+    value.truth = truth_of_text(text);
+  }
+  return value;
+}
+
+// Why the value cannot be followed; null when it can, or says nothing.
+const char* problem_of(MarkName name, const MarkValue& value) {
+  switch (name) {
+    case MarkName::kNone:
+      return nullptr;
+    case MarkName::kLearned:
+    case MarkName::kNotLearned:
+      return value.truth || value.kind == ValueKind::kNull ? nullptr : kExpected;
+    case MarkName::kSkip:
+      return value.truth == true || (value.is_number && !value.truth) ? kOpposite : nullptr;
+    case MarkName::kUnclear:
+      return value.is_nothing ? nullptr : kOpposite;
+    case MarkName::kMixed:
+      break;
+  }
+  const bool is_other_text = value.kind == ValueKind::kString && !value.truth && !value.is_number;
+  return value.is_nothing || is_other_text ? nullptr : kOpposite;
+}
+
+SharedMark with_problem(const TrainMark& mark, std::string problem) {
+  auto faulty = std::make_shared<TrainMark>(mark);
+  faulty->problem = std::move(problem);
+  return faulty;
+}
+
+}  // namespace
+
+SharedMark judge_mark(const std::string& field, MarkName name, std::string_view json) {
+  const MarkValue value = read_mark_value(json);
+  TrainMark mark{.field = printable(field), .value = excerpt(json), .problem = {}};
+  if (const char* problem = problem_of(name, value)) return with_problem(mark, problem);
+  const bool says = (name == MarkName::kLearned || name == MarkName::kNotLearned) && value.truth;
+  if (!says) return nullptr;
+  mark.is_learned = *value.truth == (name == MarkName::kLearned);
+  return std::make_shared<const TrainMark>(std::move(mark));
+}
+
+MarkName MarkReader::name_of_field(const std::string& field) {
+  constexpr size_t kMost = 4096;  // names that data sets may have
+  const auto found = known_.find(field);
+  if (found != known_.end()) return found->second;
+  if (known_.size() >= kMost) known_.clear();
+  return known_.emplace(field, find_mark_name(field)).first->second;
+}
+
+bool MarkReader::read(const std::string& name, JsonScanner& scanner) {
+  const MarkName meaning = name_of_field(name);
+  if (meaning == MarkName::kNone) {
+    if (num_parts_ == 0 && scanner.peek() == ValueKind::kObject) look_inside(name, scanner);
+    return false;
+  }
+  SharedMark mark = judge_mark(name, meaning, scanner.read_raw());
+  if (num_parts_ == 0) {
+    add(name, std::move(mark));
+  } else if (mark != nullptr) {
+    parts_.push_back(std::move(mark));
+  }
+  return true;
+}
+
+// An object that is not used must not hold what keeps its message or record from being learned.
+void MarkReader::look_inside(const std::string& field, JsonScanner scanner) {
+  std::string name;
+  scanner.enter_object();
+  while (scanner.next_key(name)) {
+    const MarkName meaning = name_of_field(name);
+    const bool is_mark = meaning != MarkName::kNone && meaning != MarkName::kMixed;
+    if (!is_mark) {
+      scanner.skip();
+      continue;
+    }
+    const SharedMark mark = judge_mark(field + "." + name, meaning, scanner.read_raw());
+    if (mark == nullptr || (mark->is_learned && mark->problem.empty())) continue;
+    add(mark->field,
+        with_problem(*mark, concat("it stands inside \"", printable(field),
+                                   "\", where it is not read; write \"train\": true or "
+                                   "\"train\": false next to that field, or leave it out")));
+  }
+}
+
+void MarkReader::add(const std::string& field, SharedMark mark) {
+  std::erase_if(found_, [&](const auto& each) { return each.first == field; });  // the last counts
+  if (mark != nullptr) found_.emplace_back(field, std::move(mark));
+}
+
+void MarkReader::begin_part() { ++num_parts_; }
+
+void MarkReader::end_parts() {
+  SharedMark joined = join_parts();
+  parts_.clear();
+  num_parts_ = 0;
+  add("content", std::move(joined));
+}
+
+SharedMark MarkReader::join_parts() const {
+  if (parts_.empty()) return nullptr;
+  const auto has_problem = [](const SharedMark& mark) { return !mark->problem.empty(); };
+  const auto faulty = std::ranges::find_if(parts_, has_problem);
+  if (faulty != parts_.end()) return *faulty;
+  const auto hidden =
+      std::ranges::find_if(parts_, [](const SharedMark& mark) { return !mark->is_learned; });
+  if (hidden == parts_.end()) return parts_.front();
+  return num_parts_ == 1 ? *hidden : with_problem(**hidden, kPart);
+}
+
+SharedMark MarkReader::take() {
+  if (found_.empty()) return nullptr;
+  SharedMark first = found_.front().second;
+  for (const auto& [field, mark] : found_) {
+    if (!mark->problem.empty()) return mark;
+  }
+  for (const auto& [field, mark] : found_) {
+    if (mark->is_learned == first->is_learned) continue;
+    return with_problem(*first, concat("\"", mark->field, "\" is ", mark->value,
+                                       ", which says the opposite; keep one of the two"));
+  }
+  return first;
+}
+
+ValueKind train_of(const TrainMark* mark) {
+  if (mark == nullptr || !mark->problem.empty()) return ValueKind::kMissing;
+  return mark->is_learned ? ValueKind::kTrue : ValueKind::kFalse;
+}
+
+}  // namespace fastsft

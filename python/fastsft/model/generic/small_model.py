@@ -1,0 +1,146 @@
+"""The configuration of a small model with the parts of a large one, whose switches short rows pass."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
+from typing import TYPE_CHECKING, Any
+
+from fastsft.model.generic.empty_model import FAULTS
+from fastsft.model.generic.layer_kinds import LAYER_COUNTS, has_kinds_of, layers_with_all_kinds
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Config = Mapping[str, Any]
+Make = Callable[[dict[str, Any]], "PreTrainedModel"]
+_Path = tuple[str, ...]
+_Shapes = dict[str, tuple[int, ...]]
+# The most a size of the small model may be, by its names in configurations.
+_SMALLER = {
+    "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64, "emb_dim": 64,
+    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 16, "intermediate_size_mlp": 64,
+    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "q_lora_rank": 32, "kv_lora_rank": 32, "rotary_dim": 8, "num_local_experts": 4, "num_experts": 4,
+    "n_routed_experts": 4, "moe_num_experts": 4, "num_experts_per_tok": 2, "moe_k": 2,
+    "moe_topk": 2, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_POSITION = re.compile(
+    r"position_embeddings|(n|max)_positions|n_ctx|seq_len|seq_length|context_length|max_length"
+)
+# Sizes of parameters, numbers of layers and marks: none of them is looked at as a switch.
+_NO_SWITCH = re.compile(
+    r"(_ids?|_index|_token|_version|seed|theta|section)$|dim|rank|heads?$|width|experts|embed|hidden|"
+    r"intermediate|vocab|ffn|kernel|layer|pattern|interval|period|offset|every|embd|inner|group"
+)
+_IS_SWITCH = re.compile(r"window|chunk|block|floor|topk|top_k|extent")
+_POSITIONS, _SWITCH = 32, 4  # the most of tables and scalings of positions, and of any other switch
+
+
+def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
+    """A small model of `model`'s configuration, by `make`: each kind of layer, and every switch shrunk."""
+    config = model.config.to_dict()
+    depth = layers_with_all_kinds(model)
+    made = _shrunk_model(make, smaller(config, depth))
+    if not has_kinds_of(made, model):  # a pattern that counts from the last layer
+        made = _shrunk_model(make, smaller(config, None))
+    return made
+
+
+def smaller(config: Config, depth: int | None) -> dict[str, Any]:
+    """`config` of a small model with the same parts and the first `depth` layers; None: all layers."""
+    count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
+    kept = count if depth is None else min(depth, count)
+    made: dict[str, Any] = {}
+    for name, given in config.items():
+        if not isinstance(name, str):  # words of labels by their numbers
+            made[name] = given
+            continue
+        value = _of_first_layers(given, count, kept) if kept < count else given
+        most = kept if name in LAYER_COUNTS else _most(name)
+        if isinstance(value, Mapping):
+            made[name] = smaller(value, depth)
+        else:
+            made[name] = value if most is None else _at_most(value, most)
+    if config.get("num_attention_heads") == config.get("num_key_value_heads") is not None:
+        made["num_key_value_heads"] = made["num_attention_heads"]
+    return {**made, **dict.fromkeys(_IDS, 0)} if "vocab_size" in config else made
+
+
+def _most(name: str) -> int | None:
+    return _POSITIONS if _POSITION.search(name) else _SMALLER.get(name)
+
+
+def _at_most(value: Any, most: int) -> Any:
+    if isinstance(value, list):
+        return [_at_most(each, most) for each in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return min(value, most)
+
+
+def _of_first_layers(value: Any, count: int, kept: int) -> Any:
+    """A list with an entry a layer, numbers of layers, or settings by number of layer; else as it is."""
+    if isinstance(value, Mapping) and value and all(str(key).isdigit() for key in value):
+        return {key: each for key, each in value.items() if int(key) < kept}
+    if not isinstance(value, list):
+        return value
+    if len(value) == count:
+        return value[:kept]
+    is_number = all(isinstance(each, int) and 0 <= each < count for each in value)
+    return [each for each in value if each < kept] if is_number and len(set(value)) == len(value) else value
+
+
+def _shrunk_model(make: Make, config: dict[str, Any]) -> PreTrainedModel:
+    made = make(config)
+    switches = list(_switches(config))
+    return make(_shrunk(make, config, switches, _shapes(made))) if switches else made
+
+
+def _switches(config: Config, path: _Path = ()) -> Iterator[_Path]:
+    """Places of numbers that may be lengths: of windows, chunks, blocks, floors."""
+    for name, value in config.items():
+        if not isinstance(name, str):
+            continue
+        if isinstance(value, Mapping):
+            yield from _switches(value, (*path, name))
+        elif _may_be_switch(name, value) and value != _at_most(value, _SWITCH):
+            yield (*path, name)
+
+
+def _may_be_switch(name: str, value: Any) -> bool:
+    if _POSITION.search(name):
+        return False
+    is_named = _IS_SWITCH.search(name) is not None
+    if isinstance(value, list):
+        return is_named
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return is_whole and (is_named or not _NO_SWITCH.search(name))
+
+
+def _shrunk(make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes) -> dict[str, Any]:
+    """`config` with those of `switches` at most 4 that change no parameter's shape."""
+    changed = copy.deepcopy(config)
+    for *path, name in switches:
+        place = reduce(getitem, path, changed)
+        place[name] = _at_most(place[name], _SWITCH)
+    try:
+        if _shapes(make(changed)) == shapes:
+            return changed
+    except FAULTS:
+        pass
+    if len(switches) == 1:
+        return config
+    half = len(switches) // 2
+    return _shrunk(make, _shrunk(make, config, switches[:half], shapes), switches[half:], shapes)
+
+
+def _shapes(model: PreTrainedModel) -> _Shapes:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}

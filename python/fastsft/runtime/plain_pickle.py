@@ -1,0 +1,232 @@
+"""A reader of pickles that calls nothing but functions which its caller has listed.
+
+`pickle.Unpickler` with a restricted `find_class` still allocates whatever size a file claims, and calls
+`__setstate__` of every object that it made. Here a fixed set of opcodes builds plain containers; a name that
+the caller has not listed is an error before anything happens with it.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Hashable
+from typing import Any
+
+MOST_BYTES = 64 << 20  # a state of 100,000 tensors has about 15 MB
+_MOST_OPCODES = 8_000_000
+_MARK = object()
+
+
+class PlainPickleError(ValueError):
+    """A pickle with an opcode, a name or a structure that plain data does not have."""
+
+
+class Maker:
+    """A function that pickles may call. It gets data only, and must not trust it."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def __call__(self, arguments: object) -> object:
+        if not isinstance(arguments, tuple):
+            raise PlainPickleError("a call has no tuple of arguments")
+        return self._function(*arguments)
+
+
+class Inert:
+    """A substitute for a class: keeps the constructor's arguments and the attributes of its state."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.fields: dict[str, Any] = {}
+
+
+# From a dotted name to a Maker or a value; None for a name that is refused.
+Names = Callable[[str], object]
+
+
+def read_pickle(
+    data: bytes,
+    names: Names,
+    persistent: Callable[[object], object] | None = None,
+    most_bytes: int = MOST_BYTES,
+    most_opcodes: int | None = _MOST_OPCODES,
+) -> Any:
+    """Read the one object of a pickle of protocol 2 to 5.
+
+    names: the functions and values that the pickle may name, by "module.name". persistent: makes an object of
+    a persistent id; without it such ids are refused. most_bytes, most_opcodes: limits, for files. Raises
+    PlainPickleError for everything else; nothing of the pickle has run then.
+    """
+    if len(data) > most_bytes:
+        raise PlainPickleError(f"expected a pickle of at most {most_bytes} bytes, got {len(data)}")
+    machine = _Machine(names, persistent, most_opcodes)
+    try:
+        return machine.run(data)
+    except PlainPickleError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        AttributeError,
+    ) as error:
+        raise PlainPickleError(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+class _Machine:
+    def __init__(
+        self, names: Names, persistent: Callable[[object], object] | None, most_opcodes: int | None
+    ) -> None:
+        self._names, self._persistent, self._most_opcodes = names, persistent, most_opcodes
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, data: bytes) -> Any:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if self._most_opcodes is not None and number > self._most_opcodes:
+                raise PlainPickleError(f"expected at most {self._most_opcodes} opcodes")
+            if opcode.name == "STOP":
+                break
+            if opcode.name in _PUSH:
+                self._stack.append(argument)
+            elif opcode.name in _CONSTANTS:
+                self._stack.append(_CONSTANTS[opcode.name])
+            elif (handle := _HANDLERS.get(opcode.name)) is not None:
+                handle(self, argument)
+            elif opcode.name not in _IGNORED:
+                raise PlainPickleError(f"it has the opcode {opcode.name}, which plain data does not need")
+        if len(self._stack) != 1:
+            raise PlainPickleError(f"expected one object, got {len(self._stack)}")
+        return self._pop()
+
+    def _pop(self) -> Any:
+        value = self._stack.pop()
+        if value is _MARK:
+            raise PlainPickleError("a mark in the place of a value")
+        return value
+
+    def _pop_to_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while (value := self._stack.pop()) is not _MARK:
+            items.append(value)
+        items.reverse()
+        return items
+
+    def _mark(self, _: object) -> None:
+        self._stack.append(_MARK)
+
+    def _empty_dict(self, _: object) -> None:
+        self._stack.append({})
+
+    def _empty_list(self, _: object) -> None:
+        self._stack.append([])
+
+    def _put(self, index: Any) -> None:
+        self._memo[len(self._memo) if index is None else index] = self._stack[-1]
+
+    def _get(self, index: Any) -> None:
+        self._stack.append(self._memo[index])
+
+    def _tuple(self, _: object) -> None:
+        self._stack.append(tuple(self._pop_to_mark()))
+
+    def _short_tuple(self, count: int) -> None:
+        values = [self._pop() for _ in range(count)]
+        self._stack.append(tuple(reversed(values)))
+
+    def _append(self, _: object) -> None:
+        self._extend([self._pop()])
+
+    def _appends(self, _: object) -> None:
+        self._extend(self._pop_to_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        if type(self._stack[-1]) is not list:
+            raise PlainPickleError(f"items for a {type(self._stack[-1]).__name__} instead of a list")
+        self._stack[-1].extend(items)
+
+    def _set_item(self, _: object) -> None:
+        value, key = self._pop(), self._pop()
+        self._set([key, value])
+
+    def _set_items(self, _: object) -> None:
+        self._set(self._pop_to_mark())
+
+    def _set(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not dict or len(items) % 2:
+            raise PlainPickleError(f"keys and values for a {type(target).__name__} instead of a dictionary")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[_checked_key(key)] = value
+
+    def _global(self, argument: Any) -> None:
+        module, _, name = argument.partition(" ")
+        self._stack.append(self._found(module, name))
+
+    def _stack_global(self, _: object) -> None:
+        name, module = self._pop(), self._pop()
+        self._stack.append(self._found(module, name))
+
+    def _found(self, module: object, name: object) -> object:
+        dotted = f"{module}.{name}"
+        found = self._names(dotted)
+        if found is None:
+            raise PlainPickleError(f"it names {dotted[:200]}, which plain data does not need")
+        return found
+
+    def _call(self, _: object) -> None:
+        arguments, function = self._pop(), self._pop()
+        if not isinstance(function, Maker):
+            raise PlainPickleError(f"it calls a {type(function).__name__}, which is not callable here")
+        self._stack.append(function(arguments))
+
+    def _build(self, _: object) -> None:
+        """Give an Inert object its attributes. A dictionary's state (`_metadata`) is left out."""
+        state, target = self._pop(), self._stack[-1]
+        if isinstance(target, Inert):
+            for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
+                if isinstance(part, dict):
+                    target.fields |= part
+            target.arguments = (*target.arguments, state)
+        elif type(target) is not dict:
+            raise PlainPickleError(f"a state for a {type(target).__name__}")
+
+    def _persistent_id(self, _: object) -> None:
+        if self._persistent is None:
+            raise PlainPickleError("it refers to objects outside of it")
+        self._stack.append(self._persistent(self._pop()))
+
+
+def _checked_key(key: Any) -> Hashable:
+    """The key of a dictionary, if its hash takes no time that a file chooses: tuples may nest for ever."""
+    if isinstance(key, str | int | Inert):
+        return key
+    raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")
+
+
+_PUSH = {
+    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+    "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
+}  # fmt: skip
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_IGNORED = {"PROTO", "FRAME"}
+_HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
+    "MARK": _Machine._mark,
+    "EMPTY_DICT": _Machine._empty_dict,
+    "EMPTY_LIST": _Machine._empty_list,
+    "BINPUT": _Machine._put, "LONG_BINPUT": _Machine._put, "MEMOIZE": _Machine._put,
+    "BINGET": _Machine._get, "LONG_BINGET": _Machine._get,
+    "TUPLE": _Machine._tuple,
+    "TUPLE1": lambda machine, _: machine._short_tuple(1),
+    "TUPLE2": lambda machine, _: machine._short_tuple(2),
+    "TUPLE3": lambda machine, _: machine._short_tuple(3),
+    "APPEND": _Machine._append, "APPENDS": _Machine._appends,
+    "SETITEM": _Machine._set_item, "SETITEMS": _Machine._set_items,
+    "GLOBAL": _Machine._global, "STACK_GLOBAL": _Machine._stack_global,
+    "REDUCE": _Machine._call, "NEWOBJ": _Machine._call,
+    "BUILD": _Machine._build,
+    "BINPERSID": _Machine._persistent_id,
+}  # fmt: skip

@@ -1,0 +1,254 @@
+"""Meetings of a group's members in their store, as often as one of them is started again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
+from fastsft.weight_sync.errors import plain_reason
+from fastsft.weight_sync.interfaces import Group
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+Connect = Callable[["Store", float], Group]
+Abort = Callable[[Group], None]
+
+_WAITING, _READY, _CONNECTED, _FAILED = "waiting", "ready", "connected", "failed"
+_REPORTED = (_CONNECTED, _FAILED)
+_FIRST_CONNECT_S = 5.0  # doubled with each try: a machine may be busy, and a member may die in a try
+_LEAST_CONNECT_S = 1.0
+_LONGEST_REASON = 500
+_SLACK_S = 5.0  # a backend's own error comes first, which says more
+_TRIES = 3  # in which everybody was there; more would fail alike
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A member as it last wrote itself into the store.
+
+    token: new with each try. roster: of the tokens that the member saw last, once all seats were taken.
+    generation: the last one that it was in, -1 before the first. version: the newest that it has sent or
+    received.
+    """
+
+    token: str
+    who: str
+    generation: int
+    version: int
+    step: str = _WAITING
+    roster: str = ""
+    why: str = ""
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, content: bytes) -> Seat:
+        """RuntimeError for a content that no member writes."""
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RuntimeError(f"the store has a seat that no member wrote: {content[:80]!r}") from error
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A group of which every member has said that it is connected.
+
+    generation: the same number on all of them, one more than any of them knew. version: the newest that a
+    member had.
+    """
+
+    group: Group
+    generation: int
+    version: int
+
+
+class Rendezvous:
+    """One meeting of the members of a group, who all call `meet`, in whatever order.
+
+    Each member has a seat, which whoever comes last under its rank takes: a member that was started again
+    sits where the killed one sat. A try begins when all members have seen the same roster, and counts when
+    all are connected; else each tries again, until `timeout_s` is over. store: for the keys of this group
+    alone. backend: for messages. abort: called with a group of which not all members are connected.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, world_size: int, backend: str, timeout_s: float, abort: Abort
+    ) -> None:
+        self._store, self._rank, self._abort = store, rank, abort
+        self._ours = f"{world_size} members over {backend}"
+        self._keys = [f"seat/{each}" for each in range(world_size)]
+        self._who = f"process {os.getpid()} on {socket.gethostname()}"
+        self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
+        self._connect_s = _FIRST_CONNECT_S
+        self._reason: BaseException | None = None  # why this member could not be connected
+        self._calls = BoundedStore(lambda: store, timeout_s)
+
+    def meet(self, connect: Connect, generation: int, version: int, in_caller: bool = False) -> Meeting:
+        """The group that `connect(store, seconds)` makes on all members, each try under a prefix of its own.
+
+        generation, version: as in `Seat`. in_caller: `connect` is called on this thread. ValueError for a
+        member that means another group, and when another one comes under this rank; RuntimeError, naming
+        ranks, when others do not come within the timeout, or cannot be connected.
+        """
+        tries = 0
+        try:
+            self._check_group()
+            while True:
+                self._sit(Seat(secrets.token_hex(8), self._who, generation, version))
+                group, seats = self._try(connect, in_caller, self._all_ready())
+                if group is not None and all(seat.step == _CONNECTED for seat in seats):
+                    newest = max(seat.version for seat in seats)
+                    return Meeting(group, 1 + max(seat.generation for seat in seats), newest)
+                if group is not None:
+                    self._abort(group)
+                tries += all(seat.step in _REPORTED for seat in seats)
+                if tries == _TRIES or time.monotonic() > self._end:
+                    self._raise_unconnected(seats)
+                self._connect_s *= 2
+        finally:
+            self._calls.close()
+
+    def _check_group(self) -> None:
+        first = self._ask(lambda store: store.compare_set("group", "", self._ours)).decode()
+        if first != self._ours:
+            raise ValueError(
+                f"rank {self._rank} would make a group of {self._ours}; the first who joined it makes one of "
+                f"{first}: give world_size and backend alike to every member, or make another group over "
+                'another store (dist.PrefixStore("another", store))'
+            )
+
+    def _sit(self, seat: Seat) -> None:
+        """Take the seat, whoever has it."""
+        self._mine = seat
+        self._ask(lambda store: store.set(self._keys[self._rank], seat.text()))
+
+    def _change(self, step: str, roster: str | None = None, why: str = "") -> None:
+        """Write into the own seat. ValueError when another member has taken it."""
+        roster = self._mine.roster if roster is None else roster
+        before, after = self._mine.text(), replace(self._mine, step=step, roster=roster, why=why)
+        key = self._keys[self._rank]
+        found = self._ask(lambda store: store.compare_set(key, before, after.text()))
+        if found.decode() != after.text():
+            self._raise_displaced(Seat.parse(found))
+        self._mine = after
+
+    def _raise_displaced(self, other: Seat) -> NoReturn:
+        raise ValueError(
+            f"rank {self._rank}: {other.who} has joined this group under the same rank after {self._who}: "
+            "two members have one rank, or this one was taken for dead; give every member a rank of its own, "
+            "and call rebuild() on every member"
+        )
+
+    def _look(self) -> list[Seat] | None:
+        """All seats; None while one has never been taken. ValueError when another member has this one's."""
+        mine = self._keys[self._rank]
+        keys = self._keys if self._ask(lambda store: store.check(self._keys)) else [mine]
+        found = self._ask(lambda store: store.multi_get(keys))
+        seats = dict(zip(keys, map(Seat.parse, found), strict=True))
+        if seats[mine].token != self._mine.token:
+            self._raise_displaced(seats[mine])
+        return list(seats.values()) if keys is self._keys else None
+
+    def _all_ready(self) -> list[Seat]:
+        """The seats, once every member has seen the same ones. RuntimeError past the timeout."""
+        for _ in self._looks():
+            seats = self._look()
+            roster = "" if seats is None else _roster(seats)
+            if roster != self._mine.roster:
+                self._change(step=_READY, roster=roster)
+            elif seats is not None and all(seat.roster == roster for seat in seats):
+                return seats
+            if time.monotonic() > self._end:
+                self._raise_missing(seats)
+        raise AssertionError
+
+    def _try(self, connect: Connect, in_caller: bool, seats: list[Seat]) -> tuple[Group | None, list[Seat]]:
+        """The group if this member is connected, and what all say of themselves then."""
+        group: Group | None = None
+        try:
+            group = self._connected(connect, in_caller)
+        except SilentStoreError:
+            raise
+        except (RuntimeError, OSError) as error:
+            self._reason = error
+            self._change(step=_FAILED, why=f"rank {self._rank}: {plain_reason(error)}"[:_LONGEST_REASON])
+        else:
+            self._change(step=_CONNECTED)
+        end = time.monotonic() + self._connect_s + _SLACK_S
+        for _ in self._looks():
+            found = self._look()
+            if found is None or _roster(found) != self._mine.roster or time.monotonic() > end:
+                break  # one of them has begun another try, or was killed in this one
+            seats = found
+            if all(seat.step in _REPORTED for seat in seats):
+                break
+        return group, seats
+
+    def _connected(self, connect: Connect, in_caller: bool) -> Group:
+        dist: Any = importlib.import_module("torch.distributed")
+        limit_s = max(min(self._connect_s, self._end - time.monotonic()), _LEAST_CONNECT_S)
+        store = dist.PrefixStore(self._mine.roster, self._store)
+        if in_caller:
+            return connect(store, limit_s)
+        return self._calls.run(lambda _: connect(store, limit_s), limit_s + _SLACK_S)
+
+    def _raise_missing(self, seats: list[Seat] | None) -> NoReturn:
+        if seats is None:
+            there = self._ask(lambda store: [store.check([key]) for key in self._keys])
+            missing = [rank for rank, found in enumerate(there) if not found]
+            generation, who = 1 + self._mine.generation, "never came"
+        else:
+            missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]
+            # A seat says with which number its member began; one that was connected has the next.
+            generation = max(1 + seat.generation + (seat.step == _CONNECTED) for seat in seats)
+            who = "came before, and not again"
+        raise RuntimeError(
+            f"rank {', '.join(map(str, missing))} has not joined generation {generation} of this group "
+            f"within {self._timeout_s:g} seconds ({who}): start members again that have ended, and call "
+            "rebuild() on all others; this member may call it again"
+        )
+
+    def _raise_unconnected(self, seats: list[Seat]) -> NoReturn:
+        failed = [seat.why for seat in seats if seat.step == _FAILED]
+        silent = [rank for rank, seat in enumerate(seats) if seat.step not in _REPORTED]
+        why = "; ".join(failed) or f"rank {', '.join(map(str, silent))} did not answer"
+        raise RuntimeError(
+            f"all {self._ours} have met in the store, and could not be connected: {why}"
+        ) from self._reason
+
+    def _ask(self, work: Callable[[Any], T]) -> T:
+        try:
+            return self._calls.run(work, max(self._end - time.monotonic(), _SLACK_S))
+        except SilentStoreError as error:
+            raise SilentStoreError(self._timeout_s, "joining a group for weights") from error
+        except RuntimeError as error:
+            raise RuntimeError(
+                "joining a group for weights: its store is gone, and with it the process that serves it; "
+                "make the store again, and give it to every member: rebuild(store)"
+            ) from error
+
+    def _looks(self) -> Iterator[None]:
+        """Times to look at the seats: often at first, as others may be at the same place."""
+        delay = _SHORTEST_DELAY
+        while True:
+            yield
+            time.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+
+def _roster(seats: list[Seat]) -> str:
+    return hashlib.sha256(" ".join(seat.token for seat in seats).encode()).hexdigest()[:32]
