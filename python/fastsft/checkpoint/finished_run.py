@@ -15,7 +15,7 @@ from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable
-from fastsft.model.directory import is_kept_apart
+from fastsft.model.file_sets import is_kept_apart
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held

@@ -32,6 +32,22 @@ class Part(Protocol):
         """Write it. Digests of whole files, and of ranges of others."""
 
 
+class LivePart:
+    """This rank's part as it is in the engine, which must not change while it is written."""
+
+    def __init__(self, engine: _C.Engine) -> None:
+        self._engine = engine
+
+    def write(
+        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
+    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
+        """As CheckpointStaging."""
+        return _C.write_part(
+            self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
+            with_state=with_state,
+        )  # fmt: skip
+
+
 class CheckpointSave:
     """Writes this rank's part of `target` into the temporary directory `path`, in a thread of its own.
 

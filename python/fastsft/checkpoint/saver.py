@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, Part, commit_checkpoint, explain
+from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
@@ -179,7 +179,7 @@ class CheckpointSaver:
         streamed: bool,
     ) -> None:
         trainer = self._trainer
-        part: Part | None = _LivePart(trainer.engine)
+        part: Part | None = LivePart(trainer.engine)
         if self._behind:
             part = agreement.attempt(self._stage)
         agreement.settle(None)
@@ -260,22 +260,6 @@ class CheckpointSaver:
         uploads = getattr(self._trainer, "uploads", None)
         if uploads is not None:
             uploads.checkpoint(target)
-
-
-class _LivePart:
-    """This rank's part as it is in the engine, which must not change while it is written."""
-
-    def __init__(self, engine: _C.Engine) -> None:
-        self._engine = engine
-
-    def write(
-        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
-    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """As CheckpointStaging."""
-        return _C.write_part(
-            self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
-            with_state=with_state,
-        )  # fmt: skip
 
 
 def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
+from fastsft.model.file_sets import install_file_set
 from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
-from fastsft.runtime.messages import tell, tell_once
-from fastsft.runtime.output_files import keep_aside, keep_changed, note_written, write_below
+from fastsft.runtime.messages import tell_once
+from fastsft.runtime.output_files import write_below
 from fastsft.runtime.private_files import files_of
-from fastsft.runtime.protected import removed, tell_unremoved
-from fastsft.runtime.written_files import digest_of, is_written
+from fastsft.runtime.protected import tell_unremoved
+from fastsft.runtime.written_files import digest_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -324,48 +324,3 @@ def _install(
     staging.commit(name, manifest)
     check_still_held(folder)
     install_file_set(folder, name)
-
-
-def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Files of an earlier tokenizer that the new one has not, and which would be read instead of its own."""
-    if "tokenizer_config.json" not in files:
-        return
-    there = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
-    for path in sorted(path for path in there if path.name not in files):
-        if path.is_symlink() or is_written(path):
-            removed(path.unlink, path)
-        else:
-            keep_aside(path)
-
-
-_kept_apart: set[str] = set()  # directories whose newest model is in a folder of its own
-
-
-def is_kept_apart(directory: str | Path) -> bool:
-    """True if the model that this process saved to `directory` last is in a folder of its own there."""
-    return os.path.realpath(directory) in _kept_apart
-
-
-def install_file_set(directory: str | Path, name: str) -> None:
-    """Give the files of a committed set their names; a line says where files of other programs went.
-
-    Where something protected has one of these names, the model stays whole in a folder of its own, with a
-    line.
-    """
-    from fastsft import _C
-
-    if why := _C.file_set_obstacle(str(directory), name):
-        kept = _C.keep_file_set(str(directory), name)
-        tell(f"the model is in {kept}, as {directory} cannot take its files: {why}")
-        _kept_apart.add(os.path.realpath(directory))
-        return
-    _kept_apart.discard(os.path.realpath(directory))
-    files = _C.read_manifest(str(Path(directory) / name)).files
-    digests = {file.name: (file.size, file.crc32c) for file in files}
-    keep_changed(Path(directory), digests)
-    note_written(Path(directory), digests)
-    _remove_old_tokenizer(Path(directory), digests)
-    if kept := _C.install_file_set(str(directory), name):
-        tell(
-            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
-        )

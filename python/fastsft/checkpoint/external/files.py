@@ -15,10 +15,10 @@ from fastsft.arguments.sizes import parse_size
 from fastsft.checkpoint.external.entries import Entry
 from fastsft.model.directory import (
     check_free_space,
-    install_file_set,
     recover_directory,
     write_durably,
 )
+from fastsft.model.file_sets import install_file_set
 from fastsft.model.words.files import write_both_words
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.private_files import files_of
