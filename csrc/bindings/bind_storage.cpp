@@ -1,4 +1,5 @@
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "bindings/bind.h"
 #include "core/error.h"
@@ -9,6 +10,7 @@
 #include "storage/file_set.h"
 #include "storage/model_index.h"
 #include "storage/posix_call.h"
+#include "storage/protection.h"
 #include "storage/removal.h"
 #include "storage/rotation.h"
 #include "storage/run_lock.h"
@@ -24,6 +26,7 @@ namespace fastsft::bindings {
 namespace {
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Lines = py::typing::List<py::str>;
 
 std::span<const std::byte> bytes_in(const py::bytes& data) {
   return std::as_bytes(std::span(std::string_view(data)));
@@ -143,6 +146,18 @@ void bind_files(py::module_& module) {
       "data"_a, "previous"_a = 0);
 }
 
+// Calls `work` with lines that it adds to `unremoved`; with nullptr when Python gave no list.
+template <typename Work>
+auto telling(std::optional<Lines>& unremoved, const Work& work) {
+  Unremoved lines;
+  const auto result = [&] {
+    const py::gil_scoped_release unlocked;
+    return work(unremoved ? &lines : nullptr);
+  }();
+  for (const auto& line : lines) unremoved->append(py::str(line));
+  return result;
+}
+
 void bind_checkpoint_directories(py::module_& module) {
   py::class_<Manifest>(module, "Manifest")
       .def(py::init([](int64_t step, int world_size, std::string layout_hash,
@@ -180,12 +195,23 @@ void bind_checkpoint_directories(py::module_& module) {
       .def("release", &RunLock::release);
   module.def(
       "restore_replaced",
-      [](const std::string& parent) { restore_replaced(posix_file_system(), parent); }, "parent"_a,
-      Unlocked());
+      [](const std::string& parent, std::optional<Lines> unremoved) {
+        telling(unremoved, [&](Unremoved* told) {
+          restore_replaced(posix_file_system(), parent, told);
+          return 0;
+        });
+      },
+      "parent"_a, "unremoved"_a = py::none());
   module.def(
       "remove_leftovers",
-      [](const std::string& parent) { return remove_leftovers(posix_file_system(), parent); },
-      "parent"_a, Unlocked());
+      [](const std::string& parent, std::optional<Lines> unremoved) {
+        return telling(unremoved, [&](Unremoved* told) {
+          return remove_leftovers(posix_file_system(), parent, told);
+        });
+      },
+      "parent"_a, "unremoved"_a = py::none());
+  module.def("protection_of", &protection_of, "path"_a, Unlocked());
+  module.def("protection_inside", &protection_inside, "directory"_a, Unlocked());
 }
 
 void bind_rotation(py::module_& module) {
@@ -202,10 +228,14 @@ void bind_rotation(py::module_& module) {
       "output_directory"_a, "links"_a = false, Unlocked());
   module.def(
       "rotate_checkpoints",
-      [](const std::string& directory, int limit, const std::vector<std::string>& kept) {
-        return rotate_checkpoints(posix_file_system(), directory, limit, kept);
+      [](const std::string& directory, int limit, const std::vector<std::string>& kept,
+         std::optional<Lines> unremoved) {
+        return telling(unremoved, [&](Unremoved* told) {
+          return rotate_checkpoints(posix_file_system(), directory, limit, kept, told);
+        });
       },
-      "output_directory"_a, "limit"_a, "kept"_a = std::vector<std::string>(), Unlocked());
+      "output_directory"_a, "limit"_a, "kept"_a = std::vector<std::string>(),
+      "unremoved"_a = py::none());
   module.def(
       "delete_directory",
       [](const std::string& path) { return delete_directory(posix_file_system(), path); }, "path"_a,
@@ -235,6 +265,18 @@ void bind_model_files(py::module_& module) {
       "install_file_set",
       [](const std::string& parent, const std::string& name) {
         return install_file_set(posix_file_system(), parent, name);
+      },
+      "parent"_a, "name"_a, Unlocked());
+  module.def(
+      "file_set_obstacle",
+      [](const std::string& parent, const std::string& name) {
+        return file_set_obstacle(posix_file_system(), parent, name);
+      },
+      "parent"_a, "name"_a, Unlocked());
+  module.def(
+      "keep_file_set",
+      [](const std::string& parent, const std::string& name) {
+        return keep_file_set(posix_file_system(), parent, name);
       },
       "parent"_a, "name"_a, Unlocked());
   py::class_<BrokenFileSet>(module, "BrokenFileSet")

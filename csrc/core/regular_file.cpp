@@ -11,12 +11,21 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_error.h"
 
 namespace fastsft {
 namespace {
 
 std::string named(const std::string& path, const std::string& what) {
   return what.empty() ? path : concat("the ", what, " ", path);
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& what, int error) {
+  const char* way_out = error == EMFILE
+                            ? "; this process has too many files open: raise `ulimit -n`"
+                        : error == EIO ? "; its disk or network failed: look at the system's log"
+                                       : "";
+  throw FileError(concat("cannot read ", named(path, what), ": ", std::strerror(error), way_out));
 }
 
 class Descriptor {
@@ -53,7 +62,7 @@ void check_no_pointer(int descriptor, off_t size, const std::string& path,
 
 int open_regular_file(const std::string& path, const std::string& what) {
   const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (opened < 0) throw_runtime("cannot read ", named(path, what), ": ", std::strerror(errno));
+  if (opened < 0) fail(path, what, errno);
   Descriptor descriptor(opened);
   struct stat status {};
   if (::fstat(opened, &status) == 0 && S_ISREG(status.st_mode)) {
@@ -79,7 +88,7 @@ std::string read_regular_file(const std::string& path, size_t max_bytes, const s
   while (at < size) {
     const ssize_t count = ::read(file.value(), text.data() + at, size - at);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_runtime("cannot read ", named(path, what), ": ", std::strerror(errno));
+    if (count < 0) fail(path, what, errno);
     if (count == 0) break;
     at += static_cast<size_t>(count);
   }

@@ -7,7 +7,7 @@ namespace fastsft {
 
 // A descriptor of the regular file at `path`, opened for reading. It never waits: a FIFO without a
 // writer is refused at once. std::invalid_argument for what is no regular file and for a pointer
-// of Git LFS, std::runtime_error for what cannot be opened.
+// of Git LFS, FileError for what cannot be opened.
 int open_regular_file(const std::string& path, const std::string& what);
 
 // All bytes of the regular file at `path`. `what` names it in messages ("data file"), and may be

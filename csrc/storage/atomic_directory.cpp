@@ -78,8 +78,18 @@ std::string AtomicDirectory::commit(const std::string& name, const Manifest& man
   }
   committed_ = true;
   file_system_.sync_directory(parent_);
-  if (!old.empty()) kept_ = delete_directory(file_system_, old, name);
+  if (!old.empty()) remove_old(old, name);
   return target;
+}
+
+// The new one is there: what cannot be removed of the old one is put aside, and fails nothing.
+void AtomicDirectory::remove_old(const std::string& old, const std::string& name) {
+  try {
+    kept_ = delete_directory(file_system_, old, name);
+  } catch (const FileError&) {
+    Unremoved unremoved;
+    or_unremoved(&unremoved, [&] { kept_ = put_aside(file_system_, old, name); });
+  }
 }
 
 std::string delete_directory(FileSystem& file_system, const std::string& path,
@@ -87,15 +97,23 @@ std::string delete_directory(FileSystem& file_system, const std::string& path,
   require(holds_manifest(file_system, path), path,
           ": expected a directory with a manifest of fastsft, and no link to one; it is left as it "
           "is");
+  if (const std::string why = protection_inside(path); !why.empty()) {
+    throw FileError(concat(path, " is not removed: ", why));
+  }
   const std::string own = name.empty() ? last_component(path) : name;
   const std::string trash =
       join_path(parent_path(path), concat(".fastsft-trash-", own, "-", random_suffix()));
   file_system.rename(path, trash);
   file_system.sync_directory(parent_path(path));
-  return remove_written(file_system, trash, own);
+  try {
+    return remove_written(file_system, trash, own);
+  } catch (const FileError&) {
+    if (verify_directory(trash, VerifyDepth::kSizes).empty()) file_system.rename(trash, path);
+    throw;
+  }
 }
 
-void restore_replaced(FileSystem& file_system, const std::string& parent) {
+void restore_replaced(FileSystem& file_system, const std::string& parent, Unremoved* unremoved) {
   static const std::regex pattern("\\.fastsft-old-([^/]+)-[0-9a-f]{16}");
   std::smatch match;
   for (const auto& entry : file_system.list(parent)) {
@@ -105,35 +123,48 @@ void restore_replaced(FileSystem& file_system, const std::string& parent) {
       continue;
     }
     const std::string name = match[1], target = join_path(parent, name);
-    if (!file_system.exists(target)) {
-      file_system.rename(path, target);
-      file_system.sync_directory(parent);
-    } else {
-      delete_directory(file_system, path, name);
-    }
+    or_unremoved(unremoved, [&] {
+      if (!file_system.exists(target)) {
+        file_system.rename(path, target);
+        file_system.sync_directory(parent);
+      } else {
+        delete_directory(file_system, path, name);
+      }
+    });
   }
 }
 
-std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent) {
-  restore_replaced(file_system, parent);
+// False for what is not ours.
+bool remove_leftover(FileSystem& file_system, const std::string& path, bool is_directory,
+                     const std::string& name) {
+  if (!is_directory) {
+    file_system.remove_file(path);
+  } else if (!is_unfinished(file_system, path)) {
+    return false;
+  } else if (is_plain_file(path, kOwnerMark)) {  // was being written
+    remove_whole(file_system, path);
+  } else {
+    // With a manifest alone it may be a checkpoint that had changed places with its successor: it
+    // may hold files of others.
+    remove_written(file_system, path, name);
+  }
+  return true;
+}
+
+std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent,
+                                          Unremoved* unremoved) {
+  restore_replaced(file_system, parent, unremoved);
   static const std::regex pattern("\\.fastsft-(tmp|trash)-(.+)-[0-9a-f]{16}");
   std::smatch match;
   std::vector<std::string> removed;
   for (const auto& entry : file_system.list(parent)) {
     const std::string path = join_path(parent, entry.name);
     if (!std::regex_match(entry.name, match, pattern)) continue;
-    if (!entry.is_directory) {
-      file_system.remove_file(path);
-    } else if (!is_unfinished(file_system, path)) {
-      continue;
-    } else if (is_plain_file(path, kOwnerMark)) {  // was being written
-      remove_whole(file_system, path);
-    } else {
-      // With a manifest alone it may be a checkpoint that had changed places with its successor: it
-      // may hold files of others.
-      remove_written(file_system, path, match[2]);
-    }
-    removed.push_back(entry.name);
+    or_unremoved(unremoved, [&] {
+      if (remove_leftover(file_system, path, entry.is_directory, match[2])) {
+        removed.push_back(entry.name);
+      }
+    });
   }
   return removed;
 }

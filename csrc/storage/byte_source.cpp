@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_error.h"
 #include "core/regular_file.h"
 
 namespace fastsft {
@@ -23,7 +24,8 @@ size_t FileSource::read(std::span<char> to) {
   while (true) {
     const ssize_t count = ::read(descriptor_, to.data(), to.size());
     if (count >= 0) return static_cast<size_t>(count);
-    if (errno != EINTR) throw_runtime("cannot read the ", name_, ": ", std::strerror(errno));
+    if (errno != EINTR)
+      throw FileError(concat("cannot read the ", name_, ": ", std::strerror(errno)));
   }
 }
 

@@ -28,7 +28,7 @@ void FileBytes::read_at(uint64_t offset, std::span<std::byte> to) const {
     const auto count = checked_call("read", path_, [&] {
       return ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
     });
-    if (count == 0) throw_runtime("cannot read ", path_, ": it ends at byte ", offset);
+    if (count == 0) throw FileError(concat("cannot read ", path_, ": it ends at byte ", offset));
     to = to.subspan(static_cast<size_t>(count));
     offset += static_cast<uint64_t>(count);
   }

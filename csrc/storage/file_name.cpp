@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/file_error.h"
 
 namespace fastsft {
 namespace {
@@ -48,9 +49,10 @@ std::string follow(const std::string& directory, const std::string& name,
                    const std::string& where) {
   std::error_code error;
   const fs::path root = fs::canonical(directory, error);
-  if (error) throw_runtime("cannot read directory ", directory, ": ", error.message());
+  if (error) throw FileError(concat("cannot read directory ", directory, ": ", error.message()));
   const fs::path target = fs::weakly_canonical(root / name, error);
-  if (error) throw_runtime("cannot follow ", (root / name).string(), ": ", error.message());
+  if (error)
+    throw FileError(concat("cannot follow ", (root / name).string(), ": ", error.message()));
   const fs::path snapshots = root.parent_path();
   const bool is_hub_blob =
       snapshots.filename() == "snapshots" && contains(snapshots.parent_path() / "blobs", target);

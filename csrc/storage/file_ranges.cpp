@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/file_error.h"
 #include "core/phase_deadline.h"
 #include "storage/crc32c.h"
 
@@ -19,9 +20,10 @@ std::vector<FileDigest> join_ranges(std::vector<RangeDigest> ranges) {
     if (files.empty() || files.back().name != range.name) files.push_back({range.name, 0, 0});
     FileDigest& file = files.back();
     if (range.offset != file.size) {
-      throw_runtime(range.name, ": bytes from ", std::min(range.offset, file.size), " to ",
-                    std::max(range.offset, file.size),
-                    range.offset > file.size ? " were written by no rank" : " were written twice");
+      throw FileError(
+          concat(range.name, ": bytes from ", std::min(range.offset, file.size), " to ",
+                 std::max(range.offset, file.size),
+                 range.offset > file.size ? " were written by no rank" : " were written twice"));
     }
     file.crc32c = crc32c_combine(file.crc32c, range.crc32c, range.size);
     file.size += range.size;

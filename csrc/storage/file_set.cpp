@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <regex>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "storage/file_bytes.h"
 #include "storage/model_index.h"
 #include "storage/posix_place.h"
+#include "storage/protection.h"
 #include "storage/removal.h"
 #include "storage/staged_files.h"
 
@@ -158,8 +160,8 @@ bool holds_nothing(const std::string& set, const std::string& folder, const Mani
 }
 
 bool is_useless(const std::string& set) {
-  if (posix_file_system().list(set).empty()) return true;
   try {
+    if (posix_file_system().list(set).empty()) return true;
     return holds_nothing(set, "", read_manifest(set));
   } catch (const std::exception&) {
     return false;
@@ -215,21 +217,59 @@ std::string install_file_set(FileSystem& file_system, const std::string& parent,
   return kept;
 }
 
+std::string file_set_obstacle(FileSystem& file_system, const std::string& parent,
+                              const std::string& name) {
+  const std::string set = join_path(parent, name);
+  std::vector<std::string> names = names_of(read_manifest(set));
+  for (const auto& stale : stale_weight_files(file_system, parent, names)) names.push_back(stale);
+  names.insert(names.end(), {kSingleWeights, kWeightsIndex});
+  for (const auto& file : names) {
+    for (size_t end = file.find('/'); end != std::string::npos; end = file.find('/', end + 1)) {
+      const std::string why = protection_of(join_path(parent, file.substr(0, end)));
+      if (!why.empty()) return why;
+    }
+    const std::string why = protection_of(join_path(parent, file));
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
+std::string keep_file_set(FileSystem& file_system, const std::string& parent,
+                          const std::string& name) {
+  const std::string target = dated_path(parent, "saved", "model");
+  file_system.rename(join_path(parent, name), target);
+  file_system.sync_directory(parent);
+  return target;
+}
+
+namespace {
+
+// What became of a set that a crash left, where it is not installed.
+std::optional<BrokenFileSet> finish_file_set(FileSystem& file_system, const std::string& parent,
+                                             const std::string& name, bool remove_useless) {
+  const std::string set = join_path(parent, name);
+  const std::string problem = problem_of(parent, set);
+  if (problem.empty()) {
+    const std::string obstacle = file_set_obstacle(file_system, parent, name);
+    if (obstacle.empty()) return install_file_set(file_system, parent, name), std::nullopt;
+    const std::string kept = last_component(keep_file_set(file_system, parent, name));
+    return BrokenFileSet{name, concat(obstacle, "; the model is in ", kept), false};
+  }
+  const bool removed = remove_useless && is_useless(set) && protection_inside(set).empty();
+  if (removed) remove_whole(file_system, set);
+  return BrokenFileSet{name, problem, removed};
+}
+
+}  // namespace
+
 std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
                                             bool remove_useless) {
   static const std::regex pattern("\\.fastsft-new-[0-9a-f]{16}");
   std::vector<BrokenFileSet> broken;
   for (const auto& entry : file_system.list(parent)) {
     if (!entry.is_directory || !std::regex_match(entry.name, pattern)) continue;
-    const std::string set = join_path(parent, entry.name);
-    const std::string problem = problem_of(parent, set);
-    if (problem.empty()) {
-      install_file_set(file_system, parent, entry.name);
-      continue;
-    }
-    const bool remove = remove_useless && is_useless(set);
-    if (remove) remove_whole(file_system, set);
-    broken.push_back({entry.name, problem, remove});
+    const auto found = finish_file_set(file_system, parent, entry.name, remove_useless);
+    if (found) broken.push_back(*found);
   }
   return broken;
 }

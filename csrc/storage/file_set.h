@@ -30,6 +30,15 @@ std::string file_set_name();
 std::string install_file_set(FileSystem& file_system, const std::string& parent,
                              const std::string& name);
 
+// Why files of a committed set cannot take their names in `parent`, or weights of the model before
+// not go: protected (protection.h). "" when nothing is in the way.
+std::string file_set_obstacle(FileSystem& file_system, const std::string& parent,
+                              const std::string& name);
+// The model of a committed set becomes `<parent>/saved-<UTC time>-model`. Durable on return;
+// returns the new path.
+std::string keep_file_set(FileSystem& file_system, const std::string& parent,
+                          const std::string& name);
+
 // A committed set whose files are no longer all there as its manifest says.
 struct BrokenFileSet {
   std::string name;
@@ -37,9 +46,10 @@ struct BrokenFileSet {
   bool removed = false;
 };
 
-// Installs the sets that a crash left in `parent`; returns those that do not verify. They are left
-// alone, but where `remove_useless` (only while no other run writes there) those in which nothing
-// waits: they are empty, or hold no more than fastsft's manifest and damaged files of its list.
+// Installs the sets that a crash left in `parent`, or keeps them as `keep_file_set` where that is
+// not possible; returns those, and those that do not verify. The latter are left alone, but where
+// `remove_useless` (only while no other run writes there) those in which nothing waits: they are
+// empty, or hold no more than fastsft's manifest and damaged files of its list.
 std::vector<BrokenFileSet> finish_file_sets(FileSystem& file_system, const std::string& parent,
                                             bool remove_useless = false);
 

@@ -2,18 +2,13 @@
 
 #include <cerrno>
 #include <chrono>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
-namespace fastsft {
+#include "core/file_error.h"
 
-// The disk or the kernel refused; the message is for people and says all.
-class FileError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace fastsft {
 
 // FileError with operation, path and reason; a full disk also says how much is free.
 [[noreturn]] void fail_call(const char* operation, const std::string& path, int error);

@@ -1,8 +1,10 @@
 #include "storage/posix_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "storage/posix_call.h"
 #include "storage/posix_place.h"
 
@@ -11,15 +13,28 @@ namespace {
 
 constexpr uint64_t kWritebackStep = uint64_t{8} << 20;
 
+// A file that is there may be one of ours alone: another name of a stranger's would be written,
+// too.
+void check_own(int descriptor, const std::string& path) {
+  struct stat found {};
+  if (::fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink <= 1) return;
+  ::close(descriptor);
+  throw FileError(concat("cannot create ", path,
+                         ": another program has put a file of its own there; choose a directory "
+                         "that others cannot write to"));
+}
+
 // A first try whose answer was lost has made the file: a second one opens it.
 int open_to_write(const std::string& path, int flags) {
   flags |= O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  return checked_call("create", path, [&] {
+  const int descriptor = checked_call("create", path, [&] {
     const PosixPlace place(path);
     const int opened = place ? ::openat(place.directory(), place.name(), flags, 0644) : -1;
     if (opened < 0 && is_transient(errno)) flags &= ~O_EXCL;
     return opened;
   });
+  check_own(descriptor, path);
+  return descriptor;
 }
 
 }  // namespace

@@ -24,6 +24,40 @@ uint64_t free_bytes(const std::string& path) {
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
+// The same words as in python/fastsft/runtime/file_calls.py.
+std::string way_out(int error, const std::string& path) {
+  switch (error) {
+    case ENOSPC:
+      return concat("; ", free_bytes(parent_path(path)),
+                    " bytes are free there; free some space or choose another directory");
+    case EDQUOT:
+      return "; your quota there is used up: remove files of yours, or choose another directory";
+    case EFBIG:
+      return "; the file would be larger than `ulimit -f` or its file system allows: raise the "
+             "limit, or choose another directory";
+    case EROFS:
+      return "; that file system is mounted read-only: choose another directory";
+    case EACCES:
+      return "; this user may not write there: change the permissions, or choose another directory";
+    case EPERM:
+      return "; the file or its folder is protected (`lsattr` says how): remove the protection, or "
+             "choose another directory";
+    case EMFILE:
+      return "; this process has too many files open: raise `ulimit -n`";
+    case ENFILE:
+      return "; this machine has too many files open: close some, or raise fs.file-max";
+    case ENAMETOOLONG:
+      return "; choose a shorter path";
+    case EIO:
+      return "; the disk or the network failed three times more: look at the system's log "
+             "(`dmesg`), then start the same command again";
+    case ESTALE:
+      return "; the network file system lost it: mount it again, then start the same command again";
+    default:
+      return "";
+  }
+}
+
 void sync_path(const std::string& path, int flags) {
   const int descriptor =
       checked_call("open", path, [&] { return ::open(path.c_str(), flags | O_CLOEXEC); });
@@ -171,12 +205,8 @@ std::vector<DirectoryEntry> PosixFileSystem::list(const std::string& path) {
 }  // namespace
 
 void fail_call(const char* operation, const std::string& path, int error) {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    throw FileError(concat("cannot ", operation, " ", path, ": ", std::strerror(error), "; ",
-                           free_bytes(parent_path(path)),
-                           " bytes are free there; free some space or choose another directory"));
-  }
-  throw FileError(concat("cannot ", operation, " ", path, ": ", std::strerror(error)));
+  throw FileError(
+      concat("cannot ", operation, " ", path, ": ", std::strerror(error), way_out(error, path)));
 }
 
 FileSystem& posix_file_system() {

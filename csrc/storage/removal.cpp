@@ -123,13 +123,14 @@ std::string put_aside(FileSystem& file_system, const std::string& path, const st
   return target;
 }
 
-std::string previous_path(const std::string& directory, const std::string& name) {
+std::string dated_path(const std::string& directory, const std::string& word,
+                       const std::string& name) {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
   ::gmtime_r(&now, &utc);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "previous-%Y%m%dT%H%M%SZ", &utc);
-  const std::string prefix = text.data();
+  std::strftime(text.data(), text.size(), "%Y%m%dT%H%M%SZ", &utc);
+  const std::string prefix = concat(word, "-", text.data());
   std::string path = join_path(directory, concat(prefix, "-", name));
   for (int number = 2; is_there(path); ++number) {
     path = join_path(directory, concat(prefix, "-", number, "-", name));

@@ -37,7 +37,11 @@ std::vector<std::string> remove_named(FileSystem& file_system, const std::string
 // directory, a name that nothing has. Durable on return. Returns the new path.
 std::string put_aside(FileSystem& file_system, const std::string& path, const std::string& name);
 
-// `<directory>/previous-<UTC time>-<name>`, with a number when something has that name.
-std::string previous_path(const std::string& directory, const std::string& name);
+// `<directory>/<word>-<UTC time>-<name>`, with a number when something has that name.
+std::string dated_path(const std::string& directory, const std::string& word,
+                       const std::string& name);
+inline std::string previous_path(const std::string& directory, const std::string& name) {
+  return dated_path(directory, "previous", name);
+}
 
 }  // namespace fastsft

@@ -57,7 +57,8 @@ std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& c
 std::map<std::string, std::string> rotate_checkpoints(FileSystem& file_system,
                                                       const std::string& output_directory,
                                                       int limit,
-                                                      const std::vector<std::string>& kept) {
+                                                      const std::vector<std::string>& kept,
+                                                      Unremoved* unremoved) {
   std::vector<CheckpointEntry> complete;
   for (const auto& entry : list_checkpoints(file_system, output_directory)) {
     const std::string path = join_path(output_directory, entry.name);
@@ -65,7 +66,8 @@ std::map<std::string, std::string> rotate_checkpoints(FileSystem& file_system,
   }
   std::map<std::string, std::string> deleted;
   for (const auto& entry : plan_rotation(complete, limit, kept)) {
-    deleted[entry.name] = delete_directory(file_system, join_path(output_directory, entry.name));
+    const std::string path = join_path(output_directory, entry.name);
+    or_unremoved(unremoved, [&] { deleted[entry.name] = delete_directory(file_system, path); });
   }
   return deleted;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "storage/file_system.h"
+#include "storage/protection.h"
 
 namespace fastsft {
 
@@ -30,10 +31,12 @@ std::vector<CheckpointEntry> plan_rotation(const std::vector<CheckpointEntry>& c
 
 // Deletes by plan_rotation among the checkpoints whose manifest and file sizes verify; others are
 // neither counted nor touched. Returns the names deleted, each with the path where files of others
-// that lay in it are kept (delete_directory).
+// that lay in it are kept (delete_directory). One that cannot be deleted keeps its name, on top of
+// the limit, and is named in `unremoved`; without that the first ends it (FileError).
 std::map<std::string, std::string> rotate_checkpoints(FileSystem& file_system,
                                                       const std::string& output_directory,
                                                       int limit,
-                                                      const std::vector<std::string>& kept);
+                                                      const std::vector<std::string>& kept,
+                                                      Unremoved* unremoved = nullptr);
 
 }  // namespace fastsft

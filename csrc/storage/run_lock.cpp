@@ -51,7 +51,7 @@ bool take_lock(int descriptor, const std::string& path) {
   lock.l_whence = SEEK_SET;
   if (::fcntl(descriptor, F_OFD_SETLK, &lock) == 0) return true;
   if (errno == EAGAIN || errno == EACCES) return false;
-  throw_runtime("cannot lock ", path, ": ", std::strerror(errno));
+  throw FileError(concat("cannot lock ", path, ": ", std::strerror(errno)));
 }
 
 // Whether the open file still has its name: the run that held the lock before removes it.

@@ -4,40 +4,37 @@
 #include <random>
 #include <utility>
 
+#include "core/error.h"
 #include "storage/checksummed_file.h"
 
 namespace fastsft {
 
 StagedFiles::StagedFiles(FileSystem& file_system, std::string directory)
-    : file_system_(file_system), directory_(std::move(directory)), suffix_(random_suffix()) {}
+    : file_system_(file_system), directory_(std::move(directory)) {}
 
 StagedFiles::~StagedFiles() { discard(); }
 
 void StagedFiles::discard() noexcept {
-  for (const auto& name : std::exchange(names_, {})) {
+  for (const auto& staged : std::exchange(staged_, {})) {
     try {
-      const std::string path = temporary_path(name);
-      if (file_system_.exists(path)) file_system_.remove_file(path);
+      if (file_system_.exists(staged.path)) file_system_.remove_file(staged.path);
     } catch (const std::exception&) {
       // The failure that brought us here is the one to report.
     }
   }
 }
 
-std::string StagedFiles::temporary_path(const std::string& name) const {
-  return join_path(directory_, ".fastsft-tmp-" + name + "-" + suffix_);
-}
-
 std::string StagedFiles::stage(const std::string& name) {
-  names_.push_back(name);
-  return temporary_path(name);
+  const std::string own = concat(".fastsft-tmp-", name, "-", random_suffix());
+  staged_.push_back({name, join_path(directory_, own)});
+  return staged_.back().path;
 }
 
 void StagedFiles::commit() {
-  for (const auto& name : names_) {
-    file_system_.rename(temporary_path(name), join_path(directory_, name));
+  for (const auto& staged : staged_) {
+    file_system_.rename(staged.path, join_path(directory_, staged.name));
   }
-  names_.clear();
+  staged_.clear();
   file_system_.sync_directory(directory_);
 }
 

@@ -25,12 +25,13 @@ class StagedFiles {
   void discard() noexcept;
 
  private:
-  std::string temporary_path(const std::string& name) const;
+  struct Staged {
+    std::string name, path;  // the path under a random name, which no other one tells
+  };
 
   FileSystem& file_system_;
   std::string directory_;
-  std::string suffix_;
-  std::vector<std::string> names_;
+  std::vector<Staged> staged_;
 };
 
 // Writes one file so that its old or its new content is there, never a half.

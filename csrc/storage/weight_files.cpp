@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/file_error.h"
 #include "storage/model_index.h"
 #include "storage/safetensors_reader.h"
 
@@ -93,7 +94,8 @@ void WeightFiles::check_file(size_t shard) const {
   digest.name = shards_[shard].file_name;
   same = same && std::find(digests_.begin(), digests_.end(), digest) != digests_.end();
   // A file that does not read back as what was written is a failed save, not a warning.
-  if (!same) throw_runtime(paths_[shard], ": reads back differently from what was written");
+  if (!same)
+    throw FileError(concat(paths_[shard], ": reads back differently from what was written"));
 }
 
 void WeightFiles::write_index(uint64_t total_parameters) {

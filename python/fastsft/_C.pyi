@@ -125,6 +125,7 @@ __all__: list[str] = [
     "epoch_order",
     "explain_record",
     "file_set_name",
+    "file_set_obstacle",
     "find_chat_template",
     "find_data_format",
     "find_string_special",
@@ -137,6 +138,7 @@ __all__: list[str] = [
     "join_ranges",
     "join_rows",
     "judge_train_mark",
+    "keep_file_set",
     "label_file",
     "label_inputs",
     "label_lists",
@@ -166,6 +168,8 @@ __all__: list[str] = [
     "plan_group",
     "plan_memory",
     "plan_shards",
+    "protection_inside",
+    "protection_of",
     "publish_weights",
     "put_aside",
     "rank_micro_batches",
@@ -2006,6 +2010,7 @@ def explain_record(
     """
 
 def file_set_name() -> str: ...
+def file_set_obstacle(parent: str, name: str) -> str: ...
 def find_chat_template(name: str) -> ChatTemplate: ...
 def find_data_format(name: str) -> DataFormat: ...
 def find_string_special(text: bytes, portable: bool = False) -> tuple[int, bool]: ...
@@ -2033,6 +2038,7 @@ def judge_train_mark(name: str, json: str) -> str:
     Why a record with this field must not be learned; "" where it may.
     """
 
+def keep_file_set(parent: str, name: str) -> str: ...
 def label_file(path: str, labeller: Labeller) -> LabelledData: ...
 def label_inputs(
     inputs: collections.abc.Sequence[DataInput],
@@ -2175,6 +2181,8 @@ def plan_shards(
     tensors: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]],
     max_bytes: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[tuple[str, list[str]]]: ...
+def protection_inside(directory: str) -> str: ...
+def protection_of(path: str) -> str: ...
 def publish_weights(engine: Engine) -> None:
     """
     What is computed with follows the masters; collective.
@@ -2204,11 +2212,11 @@ def reference_group(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> list[list[list[int]]]: ...
-def remove_leftovers(parent: str) -> list[str]: ...
+def remove_leftovers(parent: str, unremoved: list[str] | None = None) -> list[str]: ...
 def remove_named(directory: str, names: collections.abc.Sequence[str]) -> list[str]: ...
 def replace_file(path: str, content: str) -> None: ...
 def require_threads(count: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
-def restore_replaced(parent: str) -> None: ...
+def restore_replaced(parent: str, unremoved: list[str] | None = None) -> None: ...
 def rotary_frequencies(config_json: str) -> tuple[list[float], float, int]:
     """
     Of each pair, the factor of cosine and sine, most positions (0: any). ValueError as count_parameters.
@@ -2218,6 +2226,7 @@ def rotate_checkpoints(
     output_directory: str,
     limit: typing.SupportsInt | typing.SupportsIndex,
     kept: collections.abc.Sequence[str] = [],
+    unremoved: list[str] | None = None,
 ) -> dict[str, str]: ...
 def save_in_own_type(engine: Engine, name: str, dtype: str) -> None:
     """

@@ -56,6 +56,7 @@ from fastsft.lora.opening import open_model
 from fastsft.model.directory import ModelForm, prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
+from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.process_group import join
 from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.results import save_results
@@ -220,14 +221,25 @@ def train_with(
             merged = None
             if lora_args.save_merged:
                 merged = last.save("the merged model", lambda: save_merged(trainer))
-            save_results(trainer, output)
-            trainer.save_state()
-            record_end(trainer, output)
+            _write_end(trainer, output)
             trainer.best_model.remove_others()
             if guard.finish():
                 rank0_print("a signal came while the model was saved; the run is finished")
         rank0_print(end_page(trainer, merged, keeps_last=trainer.best_model.keeps_last))
         return output
+
+
+def _write_end(trainer: Trainer, output: TrainOutput) -> None:
+    """Results, state and record of the end, by rank 0; all ranks end as it does; collective."""
+    agreement = Agreement("writing the results of the run")
+
+    def write() -> None:
+        save_results(trainer, output)
+        trainer.save_state()
+        record_end(trainer, output)
+
+    agreement.attempt(write)
+    agreement.settle(None)
 
 
 def _saves_natively(trainer: Trainer) -> bool:

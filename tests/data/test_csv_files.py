@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bounded_child import label_bounded
 from data_formats import FORMATS, converted, write_records
 from fastsft.sources.csv_lines import CsvLines
 from fastsft.sources.data_files import data_files, read_content
@@ -120,3 +121,49 @@ def test_reads_of_any_size_give_the_same_bytes() -> None:
     for size in (1, 7, 64):
         lines = CsvLines(io.BytesIO(data), "a.csv")
         assert b"".join(iter(lambda lines=lines, size=size: lines.read(size), b"")) == whole
+
+
+@pytest.mark.parametrize(
+    "where", ["cell", "quoted cell", "header", "quote without an end", "many short lines"]
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv.gz", "a.csv.gz"])
+def test_a_long_row_is_not_read_to_its_end(name: str, where: str, tmp_path: Path) -> None:
+    """Rows above the limit are refused with their line while they are read, whatever makes them long."""
+    comma, limit = "\t" if "tsv" in name else ",", 1000
+    long = "x" * 5000
+    rows = {
+        "cell": f"prompt{comma}completion\na{comma}{long}\n",
+        "quoted cell": f'prompt{comma}completion\na{comma}"{long}"\n',
+        "header": f"prompt{comma}{long}\na{comma}b\n",
+        "quote without an end": f'prompt{comma}completion\na{comma}"b\n' + f"c{comma}d\n" * 2000,
+        "many short lines": f'prompt{comma}completion\na{comma}"' + "b\n" * 2000 + '"\n',
+    }
+    text, path = rows[where].encode(), tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    line = 1 if where == "header" else 2
+    with pytest.raises(ValueError, match=rf"{name}: line {line}: the row has more than 1000 characters"):
+        read_content(data_files(str(path)), limit)
+    if where != "quote without an end":
+        assert read_content(data_files(str(path)), 20_000)
+
+
+def test_a_bomb_in_a_cell_takes_no_memory(tmp_path: Path) -> None:
+    """700 MB of one cell in 3 MB of gzip."""
+    path = tmp_path / "a.csv.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b"prompt,completion\na,")
+        for _ in range(700):
+            file.write(b"x" * 1_000_000)
+        file.write(b"\n")
+    outcome = label_bounded(path)
+    assert outcome.said.startswith("ValueError: ") and "line 2: the row has more than" in outcome.said
+    assert outcome.peak - outcome.start < 800 << 10
+
+
+def test_a_header_of_many_columns(tmp_path: Path) -> None:
+    """Looked through once: comparing 100,000 names with each other takes minutes."""
+    path = tmp_path / "a.csv"
+    names = ",".join(f"column_{number}" for number in range(100_000))
+    path.write_text(f"{names},column_7\n")
+    with pytest.raises(ValueError, match="columns, got column_7 twice"):
+        read_content(data_files(str(path)))

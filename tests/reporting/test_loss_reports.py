@@ -190,7 +190,7 @@ def test_a_broken_matplotlib_costs_the_picture_and_one_line(run, monkeypatch, ca
         raise AttributeError("numpy has no attribute 'iterable'\nmore")
 
     reports, args, state, control, out = run
-    monkeypatch.setattr(loss_reports, "write_loss_picture", broken)
+    monkeypatch.setattr(loss_reports, "loss_picture", broken)
     monkeypatch.setattr("fastsft.runtime.messages._said", set())
     reports.on_save(args, state, control)
     reports.on_train_end(args, state, control)

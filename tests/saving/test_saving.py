@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ from safetensors.torch import load_file
 from engines import new_engine
 from fastsft import _C, saving
 from fastsft.arguments.sizes import parse_size
+from fastsft.model.directory import prepare_output_directory
+from fastsft.reporting.results import save_results
 from fastsft.runtime.written_files import RECORD_NAME
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model
@@ -253,3 +256,36 @@ def test_save_safe_with_a_model_that_fsdp_wraps(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", WRAPPED, str(tmp_path / "meet")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.stdout == "full state dict\n", result.stderr
+
+
+def test_a_path_that_is_too_long_for_checkpoints_is_refused_at_once(tmp_path: Path) -> None:
+    """Made level by level, as a path of 4,000 bytes can be; nothing is left for the names below it."""
+    long = tmp_path
+    while len(str(long)) < 3_450:
+        long = long / ("d" * 100)
+    for folder in (long / ("e" * 200), long / ("e" * 200) / ("f" * 200)):
+        with pytest.raises(ValueError, match=r"--output_dir: expected a path of at most 3496 bytes"):
+            prepare_output_directory("model", folder)
+    prepare_output_directory("model", tmp_path / ("g" * 200))
+
+
+def test_results_of_a_run_that_was_killed_between_its_two_files(model: Path, tmp_path: Path) -> None:
+    """train_results.json is there, all_results.json is not: the next start completes it."""
+    trainer = make_trainer(model, tmp_path, max_steps=2)
+    result = trainer.train()
+    save_results(trainer, result)
+    whole = json.loads((tmp_path / "all_results.json").read_text())
+    (tmp_path / "all_results.json").unlink()
+    again = make_trainer(model, tmp_path, max_steps=2)
+    save_results(again, again.train(resume_from_checkpoint=True))
+    assert json.loads((tmp_path / "all_results.json").read_text()) == whole
+    assert json.loads((tmp_path / "train_results.json").read_text()) == whole
+
+
+def test_a_limit_that_a_killed_run_left_exceeded(model: Path, tmp_path: Path) -> None:
+    """A kill after the last checkpoint, before older ones were removed: the next start removes them."""
+    make_trainer(model, tmp_path).train()
+    there = ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+    assert _C.list_checkpoints(str(tmp_path)) == there
+    make_trainer(model, tmp_path, save_total_limit=2).train(resume_from_checkpoint=True)
+    assert _C.list_checkpoints(str(tmp_path)) == there[1:]

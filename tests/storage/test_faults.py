@@ -13,7 +13,8 @@ from native_program import build_program
 STORAGE = [
     *("atomic_directory", "checksummed_file", "crc32c", "crc32c_combine", "direct_buffer", "file_bytes"),
     *("file_name", "file_ranges", "file_set", "manifest", "mapped_file", "model_index"),
-    *("path", "posix_file", "posix_file_system", "posix_place", "removal", "rotation", "staged_files"),
+    *("path", "posix_file", "posix_file_system", "posix_place", "protection", "removal"),
+    *("rotation", "staged_files"),
 ]
 SOURCES = [
     "csrc/core/json.cpp",

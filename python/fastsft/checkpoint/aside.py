@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.protected import removed
 from fastsft.runtime.standard_streams import say
 
 
@@ -70,10 +71,15 @@ def _put_aside(
     stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
     tries = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
     prefix = next(name for name in tries if not list(output_dir.glob(f"{name}-checkpoint-*")))
-    for name in names:
-        (output_dir / name).rename(output_dir / f"{prefix}-{name}")
-    _C.sync_directory(str(output_dir))
-    say(f"{why}: {', '.join(names)} in {output_dir} are now called {prefix}-*")
+    moved = [name for name in names if _rename(output_dir / name, output_dir / f"{prefix}-{name}")]
+    if moved:
+        _C.sync_directory(str(output_dir))
+        say(f"{why}: {', '.join(moved)} in {output_dir} are now called {prefix}-*")
+
+
+def _rename(path: Path, target: Path) -> bool:
+    """False, with a line, for one that is protected."""
+    return removed(lambda: path.rename(target), path)
 
 
 def _is_ours(path: Path) -> bool:

@@ -11,6 +11,7 @@ from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
+from fastsft.runtime.protected import tell_unremoved
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
@@ -106,6 +107,14 @@ def _remove_others(kept: Path, source: str) -> None:
     for name in _C.list_checkpoints(str(kept.parent)):
         other = kept.parent / name
         if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):
-            aside = _C.delete_directory(str(other))
-            if aside:
-                tell(f"{other} is removed; what fastsft did not write there is now in {aside}")
+            _remove_other(other)
+
+
+def _remove_other(other: Path) -> None:
+    try:
+        aside = _C.delete_directory(str(other))
+    except _C.FileError as error:
+        tell_unremoved([str(error)])
+        return
+    if aside:
+        tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

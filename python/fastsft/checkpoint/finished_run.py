@@ -15,6 +15,7 @@ from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable
+from fastsft.model.file_sets import is_kept_apart
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
@@ -23,6 +24,7 @@ from fastsft.reporting.status import Run, Status
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
 from fastsft.runtime.place import launch
+from fastsft.runtime.protected import removed
 from fastsft.runtime.regular_files import read_json
 from fastsft.tokenizer.kept_files import is_tokenizer_file
 from fastsft.tokenizer.trained_template import TEMPLATES
@@ -143,6 +145,8 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
+    if is_kept_apart(folder):
+        return  # the files there are not those of this run
     try:
         files = _model_files(folder)
     except ValueError:
@@ -166,10 +170,8 @@ def forget_end(output_dir: str | Path) -> None:
     path = Path(output_dir) / RECORD_NAME
     if launch().rank != 0 or not os.path.lexists(path):
         return
-    if path.is_symlink() or _read(path) is not None:
-        path.unlink()
-    else:
-        keep_aside(path)
+    is_ours = path.is_symlink() or _read(path) is not None
+    removed(path.unlink if is_ours else lambda: keep_aside(path), path)
 
 
 def _labelled_here(dataset: object) -> bool:

@@ -17,8 +17,10 @@ from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
+from fastsft.runtime.protected import tell_unremoved
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of the errors that say so
 
 
 class Part(Protocol):
@@ -28,6 +30,22 @@ class Part(Protocol):
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
     ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
         """Write it. Digests of whole files, and of ranges of others."""
+
+
+class LivePart:
+    """This rank's part as it is in the engine, which must not change while it is written."""
+
+    def __init__(self, engine: _C.Engine) -> None:
+        self._engine = engine
+
+    def write(
+        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
+    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
+        """As CheckpointStaging."""
+        return _C.write_part(
+            self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
+            with_state=with_state,
+        )  # fmt: skip
 
 
 class CheckpointSave:
@@ -151,11 +169,13 @@ class CheckpointSave:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """A full disk with path, bytes needed and bytes free; other errors as they are."""
+    """Errors of no room with path and bytes needed, of a full disk also those free; others as they are."""
     full = isinstance(error, OSError) and error.errno in _FULL
-    if not full and not (isinstance(error, RuntimeError) and "bytes are free" in str(error)):
+    if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
         return error
-    free = "" if "bytes are free" in str(error) else f", {_C.available_bytes(path)} bytes are free there"
+    is_disk = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_told = any(word in str(error) for word in _WORDS)
+    free = f", {_C.available_bytes(path)} bytes are free there" if is_disk and not is_told else ""
     return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
 
 
@@ -199,7 +219,16 @@ def commit_checkpoint(
     directory.commit(target.name, manifest)
     if directory.kept:
         tell(f"what fastsft did not write in {target} is now in {directory.kept}")
-    kept = [content.best, target.name, content.source]
-    for name, aside in _C.rotate_checkpoints(str(target.parent), limit, kept).items():
+    rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
+    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), but those of the names `kept`.
+
+    One that cannot be removed keeps its name, on top of the limit, with a line.
+    """
+    unremoved: list[str] = []
+    for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
         if aside:
-            tell(f"{target.parent / name} is removed; what fastsft did not write there is now in {aside}")
+            tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
+    tell_unremoved(unremoved)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, Part, commit_checkpoint, explain
+from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
@@ -45,17 +45,21 @@ class CheckpointSaver:
 
     def save(self, directory: str | Path) -> None:
         """Save the state as it is now to `directory`; on return training may go on changing it."""
-        target, started = Path(directory), time.monotonic()
-        earlier = self._save
-        self.wait()
-        waited = time.monotonic() - started
-        if earlier is not None and waited > _WORTH_SAYING:
-            tell(f"{target.name}: waited {waited:.1f} s for {earlier.target.name} to be written")
+        target = Path(directory)
+        self.wait_before(target)
         self._latest = target
         try:
             self._begin(target)
         except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
             self._failed(target, error)
+
+    def wait_before(self, directory: str | Path) -> None:
+        """Wait for the save in flight, if any, before that to `directory` begins."""
+        earlier, started = self._save, time.monotonic()
+        self.wait()
+        waited = time.monotonic() - started
+        if earlier is not None and waited > _WORTH_SAYING:
+            tell(f"{Path(directory).name}: waited {waited:.1f} s for {earlier.target.name} to be written")
 
     def check_room(self) -> None:
         """Before the first step: the next checkpoint, and what the end writes, have room in `output_dir`.
@@ -145,7 +149,11 @@ class CheckpointSaver:
             writes_small_files(trainer.args), lambda: _open_directory(trainer, target)
         )
         try:
-            path = agreement.settle_first(directory.path if directory is not None else None)
+            path = agreement.settle(directory.path if directory is not None else None)[0]
+            if path is None:  # what has the name is protected
+                self._latest = None
+                trainer.save_failed(target)
+                return
             path = directory.path if directory is not None else path
             way = self._choose(path, agreement)
             content = agreement.attempt(lambda: CheckpointContent.of(trainer))
@@ -171,7 +179,7 @@ class CheckpointSaver:
         streamed: bool,
     ) -> None:
         trainer = self._trainer
-        part: Part | None = _LivePart(trainer.engine)
+        part: Part | None = LivePart(trainer.engine)
         if self._behind:
             part = agreement.attempt(self._stage)
         agreement.settle(None)
@@ -254,22 +262,6 @@ class CheckpointSaver:
             uploads.checkpoint(target)
 
 
-class _LivePart:
-    """This rank's part as it is in the engine, which must not change while it is written."""
-
-    def __init__(self, engine: _C.Engine) -> None:
-        self._engine = engine
-
-    def write(
-        self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
-    ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """As CheckpointStaging."""
-        return _C.write_part(
-            self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
-            with_state=with_state,
-        )  # fmt: skip
-
-
 def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
     """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver.
 
@@ -326,7 +318,11 @@ def _will_save(trainer: SavedRun) -> bool:
     return strategy != "no" and state.global_step < trainer.plan.max_steps
 
 
-def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory:
+def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | None:
+    """None, with a line, where what has the name may not be replaced: training goes on without this one."""
+    if why := _C.protection_of(str(target)):
+        tell(f"{target} is not saved: {why}; training goes on")
+        return None
     needed = _check_room(trainer, target.parent)
     try:
         return _C.AtomicDirectory(str(target.parent), str(trainer.state.global_step))

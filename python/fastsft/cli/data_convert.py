@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
@@ -16,7 +16,8 @@ from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_format_argument
 from fastsft.data.format_lines import format_lines, has_calls
 from fastsft.data.label_progress import LabelProgress
-from fastsft.runtime.output_files import check_output_file, fresh_file
+from fastsft.runtime.new_files import NewFile, fresh_file
+from fastsft.runtime.output_files import check_output_file
 from fastsft.runtime.terminal_text import visible
 from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
 
@@ -97,10 +98,10 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSumma
     with contextlib.ExitStack() as stack:
         write_bad: Callable[[bytes], None] = _forget
         if args.report_bad is not None:
-            bad_lines = stack.enter_context(_written(args.report_bad))
+            bad_lines = stack.enter_context(_fresh(args.report_bad))
             write_bad = _writer(bad_lines)
         try:
-            with _written(args.out) as out:
+            with _fresh(args.out) as out:
                 inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
                 size = (
                     None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
@@ -134,19 +135,15 @@ def _forget(_: bytes) -> None:
     """Lines that nobody asked for."""
 
 
-def _writer(file: BinaryIO) -> Callable[[bytes], None]:
+def _fresh(path: Path) -> AbstractContextManager[NewFile]:
+    return fresh_file(path.parent, path.name, durable=True)
+
+
+def _writer(file: NewFile) -> Callable[[bytes], None]:
     def write(text: bytes) -> None:
         file.write(text)
 
     return write
-
-
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    with fresh_file(path) as temporary, open(temporary, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _finish(summary: _C.ConvertSummary, args: argparse.Namespace) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fastsft.runtime.output_files import replace_file
+
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 
 
@@ -18,7 +20,7 @@ def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, m
     encoding and decoding lose nothing; ids are <unk> 0, <s> 1, </s> 2, then 256 bytes, then the pieces.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "tokenizer.model").write_bytes(sentencepiece_bpe(texts, vocab_size))
+    replace_file(directory / "tokenizer.model", sentencepiece_bpe(texts, vocab_size))
     write_json(directory / "tokenizer_config.json", tokenizer_config(model_max_length))
     write_json(directory / "special_tokens_map.json", {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK})
 
@@ -78,4 +80,4 @@ def tokenizer_config(model_max_length: int) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    replace_file(path, json.dumps(value, indent=2) + "\n")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fastsft import _C
+from fastsft.runtime.output_files import replace_file
 
 # What a config.json of the family has next to the sizes.
 _OWN_FIELDS: dict[str, dict[str, Any]] = {
@@ -74,8 +75,8 @@ def write_random_model(directory: Path, config: dict[str, Any], seed: int = 0) -
         for name, shape in _C.parameter_shapes(json.dumps(config))
     }
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    replace_file(directory / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+    replace_file(directory / "model.safetensors", save(weights, metadata={"format": "pt"}))
     return sum(weight.numel() for weight in weights.values())
 
 

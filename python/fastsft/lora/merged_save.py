@@ -108,22 +108,30 @@ def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM
 
 def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], bool]) -> None:
     """On the ranks that write, where `is_needed` there, with a line; collective."""
+    from fastsft import _C
+
     folder = Path(args.output_dir or ".")
     dtype = None if args.save_dtype == "auto" else args.save_dtype
 
     def merge() -> None:
-        if is_needed():
-            _put_aside_others(folder)
-            merge_adapter(
-                folder,
-                folder / FOLDER,
-                model.source_directory,
-                dtype=dtype,
-                max_shard_size=parse_size(args.max_shard_size),
-                replaces=True,
+        if not is_needed():
+            return
+        if why := _C.protection_inside(str(folder / FOLDER)):
+            tell(
+                f"the merged model is not written: {why}; `fastsft merge {folder} OTHER` writes it elsewhere"
             )
-            replace_file(folder / _RECORD, json.dumps({_KEY: _digest(folder)}) + "\n")
-            tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
+            return
+        _put_aside_others(folder)
+        merge_adapter(
+            folder,
+            folder / FOLDER,
+            model.source_directory,
+            dtype=dtype,
+            max_shard_size=parse_size(args.max_shard_size),
+            replaces=True,
+        )
+        replace_file(folder / _RECORD, json.dumps({_KEY: _digest(folder)}) + "\n")
+        tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
 
     agreement = Agreement(f"merging into {folder / FOLDER}")
     agreement.attempt_if(writes_small_files(args), merge)

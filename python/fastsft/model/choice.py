@@ -11,6 +11,7 @@ from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.family import (
     check_decoder,
+    check_dropouts,
     check_family,
     check_floats,
     check_library,
@@ -82,6 +83,7 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
     """Words for the start page; None where the native engine trains the model, or says why it does not."""
     check_floats(config, directory)
+    check_dropouts(config, directory)
     if not runs_code and is_vision_text(config):
         return _why_vision_text(config, engine)
     if not runs_code:

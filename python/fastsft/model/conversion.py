@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
 from fastsft.model.config import json_text
-from fastsft.model.directory import check_free_space, digest_durably
+from fastsft.model.directory import check_free_space, write_durably
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.stored_weights import (
     BITS,
@@ -24,7 +24,7 @@ from fastsft.model.stored_weights import (
 )
 from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.private_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
 from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.tokenizer.kept_files import KeptFiles
@@ -250,14 +250,14 @@ def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
-    names = []
-    for name, content in _small_files(model, dtype):
-        replace_file(folder / name, content)
-        names.append(name)
     kept = KeptFiles.of(tokenizer)
-    kept.write(folder)
-    write_tokenizer_words(folder)
-    return [digest_durably(folder, name) for name in (*names, *kept.contents)]
+
+    def write(private: str) -> None:
+        kept.write(Path(private))
+        write_tokenizer_words(private)
+
+    contents = [*_small_files(model, dtype), *files_of(write, folder).items()]
+    return [write_durably(folder, name, content) for name, content in contents]
 
 
 def _small_files(model: CausalLM, dtype: str | None) -> Iterator[tuple[str, str | bytes]]:

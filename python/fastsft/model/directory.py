@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
+from fastsft.model.file_sets import install_file_set
 from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
-from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
-from fastsft.runtime.written_files import is_written
+from fastsft.runtime.messages import tell_once
+from fastsft.runtime.output_files import write_below
+from fastsft.runtime.private_files import files_of
+from fastsft.runtime.protected import tell_unremoved
+from fastsft.runtime.written_files import digest_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
 RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
+_BYTES_BELOW = 600  # of the longest path below --output_dir: three names, two of them of others
+
 Report = tuple[list[FileReport], list[RangeReport]]  # what a rank has written
 
 
@@ -162,6 +166,13 @@ def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
 
 
 def _try_writing(directory: Path) -> None:
+    length, most = len(os.fsencode(os.path.abspath(directory))), os.pathconf("/", "PC_PATH_MAX")
+    if length + _BYTES_BELOW > most:
+        raise ValueError(
+            f"--output_dir: expected a path of at most {most - _BYTES_BELOW} bytes, as files of checkpoints "
+            f"are below it and a path may have {most}; got {length}: {str(directory)[:80]}...; choose a "
+            "shorter --output_dir"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -206,7 +217,10 @@ def recover_directory(directory: str | Path) -> list[str]:
     check_still_held(directory)
 
     finish_file_sets(directory)
-    return list(_C.remove_leftovers(str(directory)))
+    unremoved: list[str] = []
+    names = list(_C.remove_leftovers(str(directory), unremoved))
+    tell_unremoved(unremoved)
+    return names
 
 
 def finish_file_sets(directory: str | Path) -> None:
@@ -220,7 +234,7 @@ def finish_file_sets(directory: str | Path) -> None:
     for found in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
         path = Path(directory) / found.name
         done = "removed" if found.removed else "left as it is: take from it what you need, and remove it"
-        tell(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
+        tell_once(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
@@ -256,31 +270,21 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
     if tokenizer is None:
         return []
     folder = Path(directory)
-    # Others write into the directory meanwhile: what the tokenizer wrote is known by its place.
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".tokenizer-") as aside:
-        tokenizer.save_pretrained(aside)
-        write_tokenizer_words(aside)
-        names = relative_files(aside)
-        for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(Path(aside) / name, folder / name)
-    return [digest_durably(folder, name) for name in names]
+
+    def write(private: str) -> None:
+        tokenizer.save_pretrained(private)
+        write_tokenizer_words(private)
+
+    return [write_durably(folder, name, content) for name, content in files_of(write, folder).items()]
 
 
-def relative_files(directory: str | Path) -> list[str]:
-    """The files of `directory` and of its folders, as a manifest names them, sorted."""
-    folder = Path(directory)
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def digest_durably(directory: str | Path, name: str) -> _C.FileDigest:
-    """Sync the file `name` of `directory`, which may be in a folder of it. Its digest."""
+def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:
+    """Write the file `name`, which may be in a folder below `directory`, durable on return. Its digest."""
     from fastsft import _C
 
-    path = str(Path(directory) / name)
-    _C.sync_file(path)
-    digest = _C.digest_file(path)
-    return _C.FileDigest(name, digest.size, digest.crc32c)
+    data = content.encode() if isinstance(content, str) else content
+    write_below(directory, name, data, durable=True)
+    return _C.FileDigest(name, *digest_of(data))
 
 
 def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.AtomicDirectory:
@@ -320,30 +324,3 @@ def _install(
     staging.commit(name, manifest)
     check_still_held(folder)
     install_file_set(folder, name)
-
-
-def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Files of an earlier tokenizer that the new one has not, and which would be read instead of its own."""
-    if "tokenizer_config.json" not in files:
-        return
-    there = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
-    for path in sorted(path for path in there if path.name not in files):
-        if path.is_symlink() or is_written(path):
-            path.unlink()
-        else:
-            keep_aside(path)
-
-
-def install_file_set(directory: str | Path, name: str) -> None:
-    """Give the files of a committed set their names; a line says where files of other programs went."""
-    from fastsft import _C
-
-    files = _C.read_manifest(str(Path(directory) / name)).files
-    digests = {file.name: (file.size, file.crc32c) for file in files}
-    keep_changed(Path(directory), digests)
-    note_written(Path(directory), digests)
-    _remove_old_tokenizer(Path(directory), digests)
-    if kept := _C.install_file_set(str(directory), name):
-        tell(
-            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
-        )

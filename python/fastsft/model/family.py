@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,20 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
         "weights are quantised, and fastsft trains float weights; name the model that it was made of (LoRA "
         "with --q_lora True has it in 4 bits)"
     )
+
+
+_DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
+
+
+def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
+    """ValueError for a share of dropped values that is none: transformers says so in the first step only."""
+    for name, value in config.items():
+        is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+        if value is not None and not is_share and _DROPOUT.search(name):
+            raise ValueError(
+                f"{directory / 'config.json'}: {one_line(name)}: expected a number from 0 to 1, got "
+                f"{one_line(str(value))[:60]}; correct it (0.0 drops nothing)"
+            )
 
 
 def _named(config: Mapping[str, Any]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.model.directory import ModelForm, install_file_set, open_file_set, write_small_files
+from fastsft.model.directory import ModelForm, open_file_set, write_small_files
 from fastsft.model.family import ties_embeddings
+from fastsft.model.file_sets import install_file_set
 from fastsft.model.stored_weights import BITS, StoredWeights, bits_of
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.model.remote_code import refuse_remote_code
+from fastsft.model.weight_names import check_weight_names
 from fastsft.program.checked_classes import refuse_patched_classes
 from fastsft.script_names.patched_libraries import refuse_patches
 from fastsft.script_names.rebound import rebound_data_names, refuse_unused
@@ -32,8 +33,10 @@ def check_names(trainer_class: type) -> None:
 def check_directory(model: CausalLM, *, trusts_code: bool) -> None:
     """ValueError for code that FastChat's train() would run for this directory, and fastsft's does not.
 
-    model: a CausalLM. trusts_code: --trust_remote_code.
+    And for weights whose names do not fit its configuration. model: a CausalLM. trusts_code:
+    --trust_remote_code.
     """
+    check_weight_names(model.config, model.source_directory)
     if trusts_code:
         refuse_remote_code(model.source_directory, model.config, runs_model=model.runs_code)
     family = str(model.config.get("model_type"))

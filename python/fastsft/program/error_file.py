@@ -7,6 +7,8 @@ import json
 import os
 import time
 
+from fastsft.runtime.output_files import replace_file
+
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
@@ -16,5 +18,5 @@ def write_error_file(message: str) -> None:
     if not path:
         return
     extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
-    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
-        json.dump({"message": {"message": message, "extraInfo": extra}}, file)
+    with contextlib.suppress(OSError):
+        replace_file(path, json.dumps({"message": {"message": message, "extraInfo": extra}}))

@@ -19,6 +19,7 @@ from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
+from fastsft.runtime.file_calls import explained, is_of_limits
 from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.standard_streams import make_best_effort, say
 from fastsft.runtime.terminal_text import fitted, visible
@@ -79,12 +80,20 @@ def run_script(script: Callable[[], object]) -> None:
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
         except OSError as error:
-            if error.errno is None or error.filename is None:
+            if error.errno is None or (error.filename is None and not is_of_limits(error)):
                 _fail()
-            _leave(EXIT_ERROR, f"{_who()}error: {os.fsdecode(error.filename)}: {error.strerror}")
+            place = _place_of(error) if error.filename is None else os.fsdecode(error.filename)
+            told = explained(error, "go on", place) if is_of_limits(error) else error
+            _leave(EXIT_ERROR, f"{_who()}error: {place}: {told.strerror}")
         except Exception:
             _fail()
     launcher.leave()
+
+
+def _place_of(error: OSError) -> str:
+    """The module of fastsft in which the system refused something that has no name of a file."""
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fastsft" in frame.filename]
+    return f"in {names[-1]}" if names else "this process"
 
 
 def _leave(status: int, line: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING
 
 from fastsft.reporting.loss_history import LossHistory
@@ -21,8 +21,8 @@ def has_matplotlib() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def write_loss_picture(path: Path, history: LossHistory, title: str) -> None:
-    """Draw the panels of `history`, which is not empty, into a PNG. No display, no global state."""
+def loss_picture(history: LossHistory, title: str) -> bytes:
+    """A PNG with the panels of `history`, which is not empty. No display, no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -37,7 +37,9 @@ def write_loss_picture(path: Path, history: LossHistory, title: str) -> None:
         _draw(axis, panel, history)
     axes[0].set_title(title, fontsize=10, loc="left")
     axes[-1].set_xlabel("step")
-    figure.savefig(path, format="png")
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
 
 
 def _draw(axis: Axes, panel: Panel, history: LossHistory) -> None:

@@ -13,10 +13,10 @@ from fastsft.ranks.run_lock import check_still_held
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_page import loss_page
-from fastsft.reporting.loss_picture import has_matplotlib, write_loss_picture
+from fastsft.reporting.loss_picture import has_matplotlib, loss_picture
 from fastsft.reporting.talk_command import talk_command
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.output_files import write_output, write_with
+from fastsft.runtime.output_files import write_output
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
@@ -110,12 +110,12 @@ def write_loss_files(
     if not has_matplotlib():
         return
     try:
-        write_with(directory / PICTURE_NAME, lambda path: write_loss_picture(path, history, title))
-    except (OSError, _C.FileError):
-        raise
+        picture = loss_picture(history, title)
     except Exception as error:  # of a matplotlib that is broken, or set up in a way that it does not take
         first = next(iter(str(error).splitlines()), "")
         warn_once(f"{PICTURE_NAME} is left out: matplotlib: {type(error).__name__}: {first}")
+    else:
+        write_output(directory / PICTURE_NAME, picture)
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:

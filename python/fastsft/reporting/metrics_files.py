@@ -59,8 +59,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json_object(path)
     except ValueError as error:
-        aside = _C.put_aside(str(path))
-        tell(f"{error}; it is now called {Path(aside).name}, and a new one is written")
+        if not _C.protection_of(str(path)):
+            aside = _C.put_aside(str(path))
+            tell(f"{error}; it is now called {Path(aside).name}, and a new one is written")
         return {}
 
 

@@ -18,21 +18,23 @@ _OF_RUN = ("epoch", "train_loss")  # the same for whoever ends it: they say whos
 def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
     """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
 
-    A resumed run that had nothing left to do keeps the training file of the run that did it. Where there is
-    none, or one of another run or of fewer steps, it writes its own, whose speeds are those of no step.
+    A resumed run that had nothing left to do writes once more what the run that did it had measured, which
+    may have ended before it came to all_results.json. Where there is none, or that of another run or of fewer
+    steps, it writes its own, whose speeds are those of no step.
     """
     trained = trainer.state.global_step != trainer.progress.pace.first_step
-    if trained or not _is_there(Path(trainer.args.output_dir or "."), output.metrics):
-        trainer.save_metrics("train", output.metrics)
+    before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
+    trainer.save_metrics("train", before or output.metrics)
     evaluations = [entry for entry in trainer.state.log_history if "eval_runtime" in entry]
     if evaluations:
         last = evaluations[-1]
         trainer.save_metrics("eval", {name: value for name, value in last.items() if name != "step"})
 
 
-def _is_there(folder: Path, metrics: Mapping[str, float]) -> bool:
+def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
+    """train_results.json of the same training; {} without it."""
     try:
         found = read_json_object(folder / "train_results.json")
     except (ValueError, OSError):
-        return False
-    return all(found.get(name) == metrics.get(name) for name in _OF_RUN)
+        return {}
+    return found if all(found.get(name) == metrics.get(name) for name in _OF_RUN) else {}

@@ -77,6 +77,13 @@ def tell(text: str) -> None:
             say(fitted(visible(text, keep="\n\t\r"), stream), to_stderr=_beside_result)
 
 
+def tell_once(text: str) -> None:
+    """`tell`, once a process: of what stays as it is, and is found again and again."""
+    if text not in _said:
+        _said.add(text)
+        tell(text)
+
+
 def _above_bars() -> contextlib.AbstractContextManager[object]:
     """While a bar is on the terminal: takes it away, and draws it again below what is printed."""
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)

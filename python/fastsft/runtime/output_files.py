@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from fastsft.runtime.messages import tell
+from fastsft.runtime.messages import tell, tell_once
+from fastsft.runtime.new_files import fresh_file
+from fastsft.runtime.protected import NotReplacedError
 from fastsft.runtime.regular_files import kind_of
 from fastsft.runtime.written_files import (
     RECORD_NAME,
@@ -30,22 +31,19 @@ _lock = threading.Lock()  # of the records of what was written
 def replace_file(path: str | Path, content: _Content) -> None:
     """The old or the new content has the name, never half of one. A link is replaced, its target never.
 
-    Written under a random temporary name that nothing has, in the same directory. OSError when it cannot be.
+    Written under a random temporary name that nothing has, in the same directory (new_files.py). OSError when
+    it cannot be.
     """
-    with fresh_file(Path(path)) as temporary, open(temporary, "wb") as file:
+    write_below(Path(path).parent, Path(path).name, content)
+
+
+def write_below(directory: Path, name: str, content: _Content, durable: bool = False) -> None:
+    """`replace_file` of `name`, which may have folders below `directory`; ValueError where one is a link.
+
+    durable: what the file holds, on return.
+    """
+    with fresh_file(directory, name, durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextlib.contextmanager
-def fresh_file(path: Path) -> Iterator[Path]:
-    """An empty file next to `path` for the block to write, which takes the name at its end."""
-    temporary = path.with_name(f".fastsft-tmp-{path.name[:200]}-{secrets.token_hex(8)}")
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
@@ -73,21 +71,16 @@ def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
 def write_output(path: str | Path, content: _Content) -> None:
     """`replace_file` of a name of fastsft's in an output directory, over nothing that fastsft did not write.
 
-    What else has the name is put aside (`keep_aside`), with a line.
+    What else has the name is put aside (`keep_aside`), with a line. What is protected stays, with a line.
     """
     path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
     digest = digest_of(new)
-    keep_aside(path, digest)
-    note_written(path.parent, {path.name: digest})
-    replace_file(path, new)
-
-
-def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """`write_output` of what `write` writes to the path that it is given."""
-    keep_aside(path)
-    with fresh_file(path) as temporary:
-        write(temporary)
-        note_written(path.parent, {path.name: digest_of_file(temporary)})
+    try:
+        keep_aside(path, digest)
+        note_written(path.parent, {path.name: digest})
+        replace_file(path, new)
+    except NotReplacedError as error:
+        tell_once(f"{path} is not written: {error.strerror}")
 
 
 def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
@@ -104,7 +97,10 @@ def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
             return
         if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
             _C.put_aside(str(path))
-        replace_file(path, text)
+        try:
+            replace_file(path, text)
+        except NotReplacedError as error:  # what is written is put aside the next time, as if another's
+            tell_once(f"{path}: {error.strerror}")
 
 
 def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
@@ -123,7 +119,7 @@ def keep_aside(path: Path, fresh: Digest | None = None) -> None:
     """Rename what has the name of one of our files, and is none, to previous-<UTC time>-<name>, with a line.
 
     Ours is what fastsft wrote (written_files.py), and what is equal to the new content, `fresh`. A link is
-    not kept: it is replaced, and its target stays.
+    not kept: it is replaced, and its target stays. NotReplacedError where it is protected.
     """
     from fastsft import _C
 
@@ -135,6 +131,8 @@ def keep_aside(path: Path, fresh: Digest | None = None) -> None:
         return
     if stat.S_ISREG(mode) and (is_written(path) or (fresh is not None and _is_alike(path, fresh))):
         return
+    if why := _C.protection_of(str(path)):
+        raise NotReplacedError(errno.EPERM, why, str(path))
     aside = _C.put_aside(str(path))
     tell(f"{path}, which is not on record as written by fastsft, is now called {Path(aside).name}")
 

@@ -119,11 +119,17 @@ def open_input(
     limit = min(max_record_bytes, (1 << 32) - 1)
     if not file.is_stream and not _is_converted(file.path, _first_bytes(file.path)):
         return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
-    return _C.DataInput(_name(file), open_reader(file, watch), file.weight, limit, data_format)
+    read = open_reader(file, watch, limit)
+    return _C.DataInput(_name(file), read, file.weight, limit, data_format)
 
 
-def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) -> Callable[[int], bytes]:
-    """`read(size)` of the JSON in a file, unpacked; of Parquet, Arrow and CSV, the records as lines."""
+def open_reader(
+    file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
+) -> Callable[[int], bytes]:
+    """`read(size)` of the JSON in a file, unpacked; of Parquet, Arrow and CSV, the records as lines.
+
+    limit: bytes of a record, for CSV, where whoever reads the lines would see a long one too late.
+    """
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
     stream: Stream = raw
@@ -136,7 +142,7 @@ def open_reader(file: DataFile, watch: Callable[[bytes], None] | None = None) ->
         _check_installed("zstandard", file, "Zstandard")
         stream = ZstandardStream(raw, _name(file))
     if _is_csv(file.path, start):
-        stream = CsvLines(stream, _name(file))
+        stream = CsvLines(stream, _name(file), limit)
     return _guarded(stream, _name(file), watch)
 
 
@@ -171,7 +177,7 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
     """The records of a file; with may_be_object, of a file that is one object, that."""
-    read = open_reader(file)
+    read = open_reader(file, limit=limit)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))
         text = as_sharegpt(data, _name(file), data_format).decode("utf-8-sig")

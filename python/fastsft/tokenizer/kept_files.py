@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.output_files import write_below
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, file_inside, open_regular, read_regular
 from fastsft.tokenizer.trained_template import BASE_NAME, TEMPLATES
 
@@ -64,9 +64,8 @@ class KeptFiles:
         """Write the contents into `directory`, which exists; a file that is there alike keeps its times."""
         for name, content in self.contents.items():
             path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
-                replace_file(path, content)
+                write_below(directory, name, content)
 
 
 def _template_names(folder: Path) -> list[str]:

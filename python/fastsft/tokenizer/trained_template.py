@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.output_files import replace_file, write_below
 from fastsft.runtime.regular_files import read_json_object
 
 TOOL_TEMPLATE = "tool_use"  # the name that transformers asks for with tools
@@ -49,9 +49,9 @@ class TrainedTemplate:
         if self.base is not None:
             replace_file(directory / BASE_NAME, self.base)
             names.append(BASE_NAME)
-        for_tools = directory / TEMPLATES / f"{TOOL_TEMPLATE}.jinja"
-        if self.tools is not None and for_tools.exists():
-            replace_file(for_tools, self.tools)
+        for_tools = f"{TEMPLATES}/{TOOL_TEMPLATE}.jinja"
+        if self.tools is not None and (directory / for_tools).exists():
+            write_below(directory, for_tools, self.tools)
         return names
 
     def _other(self, item: Any) -> Any:

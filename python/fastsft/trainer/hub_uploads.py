@@ -13,6 +13,7 @@ from fastsft.model.card import write_model_card
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.progress_wait import while_first_works
 from fastsft.runtime.messages import tell
+from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.place import launch
 from fastsft.runtime.timeouts import deadline
 
@@ -159,7 +160,7 @@ def _linked(checkpoint: Path, within: Path) -> Path:
     """
     folder = Path(tempfile.mkdtemp(dir=within, prefix=_LINKED))
     try:
-        (folder / _MARK).touch()
+        NewFile(folder / _MARK).close()
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and not any(path.match(pattern) for pattern in _ONLY_TO_RESUME):
                 _link(path, folder / path.name)
@@ -173,7 +174,8 @@ def _link(path: Path, name: Path) -> None:
     try:
         os.link(path, name)
     except OSError:  # a file system without links
-        shutil.copyfile(path, name)
+        with path.open("rb") as source, fresh_file(name.parent, name.name) as copy:
+            shutil.copyfileobj(source, copy)
 
 
 def _first_line(error: Exception) -> str:

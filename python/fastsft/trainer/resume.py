@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fastsft.callbacks.state import TrainerState
 from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
+from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
+from fastsft.checkpoint.save import rotate
 from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
@@ -68,6 +71,7 @@ def check_not_beyond(trainer: Running, checkpoint: str) -> None:
 def resume(trainer: Running, checkpoint: str) -> None:
     """Load `checkpoint` into the engine and the state of `trainer`, and say its step; collective."""
     saved = _load(trainer, checkpoint)
+    _rotate(trainer, Path(checkpoint))
     state, max_steps = trainer.state, trainer.plan.max_steps
     position = (saved or {}).get("position") or {}
     args = trainer.fixed_arguments.over(trainer.args)
@@ -81,6 +85,20 @@ def resume(trainer: Running, checkpoint: str) -> None:
         f"epoch {state.epoch or 0:.4g}{within}, "
         f"next learning rate {rate:g}"
     )
+
+
+def _rotate(trainer: Running, checkpoint: Path) -> None:
+    """Remove the checkpoints that a run had still to remove when it was killed after its last save."""
+    args, output_dir = trainer.args, Path(trainer.args.output_dir or ".")
+    if not args.save_total_limit or checkpoint.absolute().parent != output_dir.absolute():
+        return
+    best = Path(trainer.state.best_model_checkpoint or "").name
+    kept = [best, checkpoint.name, source_checkpoint(trainer.model, output_dir)]
+    agreement = Agreement(f"removing checkpoints of {output_dir} above --save_total_limit")
+    agreement.attempt_if(
+        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
+    )
+    agreement.settle(None)
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:

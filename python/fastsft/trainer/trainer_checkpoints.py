@@ -54,6 +54,8 @@ class TrainerCheckpoints:
         if self.saver.has(path):
             return path
         self.state.stateful_callbacks = self.callbacks.states()
+        with deadline(self.args, "save"), self.progress.pace.phase("waiting"):
+            self.saver.wait_before(path)  # nothing is said of this one while another is being written
         with deadline(self.args, "save"), self.progress.phase("saving", path.name):
             self.saver.save(path)
             if on_any_rank(any(hears_of_saves(each) for each in self.callbacks.callbacks)):

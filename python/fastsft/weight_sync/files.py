@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import json
 import os
 import struct
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,6 +18,10 @@ from fastsft import _C
 from fastsft.model.config import json_text
 from fastsft.model.words.both import in_both_words
 from fastsft.model.words.files import write_both_words
+from fastsft.runtime.file_calls import repeated
+from fastsft.runtime.folders import make_folders, opened_folder, sync_folder
+from fastsft.runtime.new_files import NewFile
+from fastsft.runtime.private_files import files_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.held_files import changed, check_same
@@ -25,8 +29,6 @@ from fastsft.weight_sync.interfaces import Engine, Message
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-    pass
 
 
 TEMPORARY = ".fastsft-tmp-"  # how names of files begin that no save has committed
@@ -37,8 +39,27 @@ Written = tuple[list[_C.FileDigest], list[_C.RangeDigest]]
 
 
 def temporary_name(name: str, tag: str) -> str:
-    """Of a file that is renamed when all ranks have written theirs; in no folder, whatever `name` is in."""
-    return f"{TEMPORARY}{name.replace('/', '--')}-{tag}"
+    """Of a file that is renamed when all ranks have written theirs; in no folder, whatever `name` is in.
+
+    tag: of the save, a secret of its ranks. Who sees the names that are there cannot tell the next one.
+    """
+    start = temporary_start(name)
+    return start + hashlib.blake2b(start.encode(), key=tag.encode(), digest_size=8).hexdigest()
+
+
+def temporary_start(name: str) -> str:
+    """The beginning of the temporary names of a file, in whichever save."""
+    return f"{TEMPORARY}{name.replace('/', '--')}-"
+
+
+def temporary_files(directory: Path, tag: str) -> list[Path]:
+    """Those in `directory` that are of the save with this tag."""
+    there = directory.glob(f"{TEMPORARY}*")
+    return [path for path in there if path.name == temporary_name(_name_of_temporary(path.name), tag)]
+
+
+def _name_of_temporary(temporary: str) -> str:
+    return temporary.removeprefix(TEMPORARY).rpartition("-")[0]
 
 
 def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
@@ -97,15 +118,15 @@ def header(
 
 
 class RangeFile:
-    """A file of which this process writes some ranges. Made when it is not there, and never truncated.
+    """A file of which this process writes some ranges, and other ranks the rest; none but they make it.
 
     name: what it will be called.
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self._path, self._name = path, name
+        self._name = name
         self._ranges: list[_C.RangeDigest] = []
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = NewFile(path, shared=True)
 
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
         """The memory of a contiguous tensor on the host, without a copy."""
@@ -119,25 +140,18 @@ class RangeFile:
     def _write(self, offset: int, left: memoryview, crc32c: int) -> None:
         if len(left):
             self._ranges.append(_C.RangeDigest(self._name, offset, len(left), crc32c))
-        while len(left):
-            try:
-                written = os.pwrite(self._descriptor, left[: 1 << 28], offset)
-            except OSError as error:
-                raise OSError(error.errno, f"cannot write: {error.strerror}", str(self._path)) from error
-            left, offset = left[written:], offset + written
+        self._file.write_at(offset, left)
 
     def finish(self) -> list[_C.RangeDigest]:
         """Its ranges, durable on return. RuntimeError when something else has the file's name by then."""
-        os.fsync(self._descriptor)
-        check_same(self._descriptor, self._path)
+        self._file.sync()
+        check_same(self._file.fileno(), self._file.path)
         self.close()
         return self._ranges
 
     def close(self) -> None:
         """Without a promise about the disk; a second call does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.close()
 
     def __enter__(self) -> RangeFile:
         return self
@@ -146,58 +160,21 @@ class RangeFile:
         self.close()
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def make_folders(directory: Path, name: str) -> None:
-    """The folders that the file `name` below `directory` needs. ValueError where one is a link or a file."""
-    with opened_folder(directory, name, make=True):
-        pass
-
-
 def rename_into(directory: Path, temporary: str, name: str) -> None:
     """`temporary`, which is in `directory` itself, becomes `name`, which may be in a folder; durable.
 
-    A link of that name is replaced, and what it leads to stays. ValueError as `make_folders`.
+    A link of that name is replaced, and what it leads to stays. ValueError as `opened_folder`.
     """
     with opened_folder(directory, name) as folder:
-        os.replace(directory / temporary, name.rpartition("/")[2], dst_dir_fd=folder)
-        os.fsync(folder)
+        path, last = directory / temporary, name.rpartition("/")[2]
+        repeated("rename", path, lambda: os.replace(path, last, dst_dir_fd=folder))
+        sync_folder(folder, (directory / name).parent)
 
 
 def remove_file(directory: Path, name: str) -> None:
     """The file `name` below `directory`, where it is there; of a link the link, never its target."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
         os.unlink(name.rpartition("/")[2], dir_fd=folder)
-
-
-@contextlib.contextmanager
-def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder that the file `name` is in. `directory` itself may be a link."""
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in name.split("/")[:-1]:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=folder)
-            inner = _open(directory, name, part, folder)
-            os.close(folder)
-            folder = inner
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def _open(directory: Path, name: str, part: str, folder: int) -> int:
-    try:
-        return os.open(part, _FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        raise
-    except OSError as error:  # ELOOP or ENOTDIR
-        raise ValueError(
-            f"{directory / name}: {part} is a link or a file: expected a folder; it is left as it is: "
-            "move it away and save again"
-        ) from error
 
 
 _HUGGINGFACE = "huggingface"
@@ -216,17 +193,16 @@ def huggingface_files(
     state = state_of(engine)
     key = (id(tokenizer), repr(texts) if texts else _fingerprint(config))
     if state.huggingface_files is None or state.huggingface_files[0] != key:
-        with tempfile.TemporaryDirectory() as folder:
-            if texts:
-                _write_texts(texts, folder)
-            else:
+
+        def write(folder: str) -> None:
+            if not texts:
                 _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
                 write_tokenizer_words(folder)
-            files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-            content = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-        state.huggingface_files = (key, content)
+
+        content = {name: text.encode() for name, text in (texts or {}).items()}
+        state.huggingface_files = (key, {**content, **files_of(write)})
     return state.huggingface_files[1]
 
 
@@ -237,17 +213,11 @@ def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) 
         name = f"{_HUGGINGFACE}/{relative}"
         make_folders(directory, name)
         temporary = temporary_name(name, tag)
-        (directory / temporary).write_bytes(content)
-        _C.sync_file(str(directory / temporary))
+        with NewFile(directory / temporary) as file:
+            file.write(content)
+            file.sync()
         written.append(_C.FileDigest(name, len(content), _C.crc32c(content)))
     return written
-
-
-def _write_texts(texts: Mapping[str, str], folder: str) -> None:
-    for name, text in texts.items():
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def _save_config(config: object, folder: str) -> None:

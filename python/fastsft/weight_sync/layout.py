@@ -7,12 +7,13 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from fastsft import _C
-from fastsft.weight_sync.files import TEMPORARY, temporary_name
+from fastsft.weight_sync.files import TEMPORARY, temporary_start
 
 CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
@@ -144,7 +145,7 @@ def _listed(part: Path) -> list[str] | None:
     found: list[str] = []
     inside = os.listdir(part)
     for name in inside:
-        staged = name.startswith(temporary_name(MANIFEST, ""))  # of a save that was killed
+        staged = name.startswith(temporary_start(MANIFEST))  # of a save that was killed
         if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
             with contextlib.suppress(ValueError, RuntimeError):  # damaged: it says nothing
                 found += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
@@ -163,7 +164,7 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
     for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed
         if (written := what_was_written(trash, half_removed=True)) is not None:
-            _discard(trash, written)
+            _is_removed(partial(_discard, trash, written), trash)
     steps = step_directories(job)
     complete = [step for step, path in steps.items() if is_complete(path)]
     if not complete:
@@ -194,9 +195,25 @@ def _remove(directory: Path) -> bool:
     if trash.is_symlink() or trash.exists():  # of somebody else: ours are gone by now
         _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
         return False
+    if why := _C.protection_inside(str(directory)):
+        _LOGGER.warning("%s stays: %s", directory, why)
+        return False
+    return _is_removed(lambda: _rename_and_discard(directory, trash, written), directory)
+
+
+def _is_removed(remove: Callable[[], None], path: Path) -> bool:
+    """Call `remove`; False, with a line, where the system refuses it: no sync and no save ends for that."""
+    try:
+        remove()
+    except (OSError, _C.FileError) as error:
+        _LOGGER.warning("%s stays: %s", path, error)
+        return False
+    return True
+
+
+def _rename_and_discard(directory: Path, trash: Path, written: list[str]) -> None:
     directory.rename(trash)
     _discard(trash, written)
-    return True
 
 
 def _discard(trash: Path, written: list[str]) -> None:

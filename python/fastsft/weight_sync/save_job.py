@@ -18,6 +18,7 @@ from fastsft.weight_sync.errors import ReplacedError
 from fastsft.weight_sync.exchange import StoreExchange
 from fastsft.weight_sync.files import (
     rename_into,
+    temporary_files,
     temporary_name,
     write_huggingface_files,
     written_file,
@@ -236,7 +237,7 @@ class SaveJob:
     def _remove_temporary(self) -> None:
         """Of the whole save: it has failed, and whoever is late removes what came after the others had."""
         if self._tag:
-            for path in self._directory.glob(temporary_name("*", self._tag)):
+            for path in temporary_files(self._directory, self._tag):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
         for folder in {(self._directory / name).parent for name in self._names} - {self._directory}:

@@ -17,6 +17,7 @@ import torch
 
 from fastsft import _C
 from fastsft.runtime.named_entries import check_named
+from fastsft.runtime.new_files import NewFile
 from fastsft.runtime.plain_pickle import Inert, Maker, PlainPickleError
 from fastsft.runtime.torch_archive import read_archive
 from fastsft.weight_sync.files import Written, temporary_name, written_file
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
     from typing_extensions import Buffer
@@ -120,9 +119,7 @@ class VerlPt:
             tensor_name: _dtensor(snapshot.parts[number], shape, mesh)
             for number, (tensor_name, _, shape) in enumerate(snapshot.plan.tensors)
         }
-        temporary = directory / temporary_name(name, tag)
-        written = _save(state, temporary)
-        _C.sync_file(str(temporary))
+        written = _save(state, directory / temporary_name(name, tag))
         return [written_file(directory, name, tag, written.size, written.crc32c)], []
 
     def recognises(self, names: list[str]) -> bool:
@@ -156,44 +153,36 @@ _PIECE = 1 << 24  # bytes: a checksum needs a copy of them
 
 
 class _Writer:
-    """A file whose first error is kept: torch.save says "unexpected pos" where a disk is full.
+    """A file for torch.save. size, crc32c: of what was written, from the first byte to the last."""
 
-    size, crc32c: of what was written, which torch.save gives from the first byte to the last.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: NewFile) -> None:
         self._file = file
-        self.error: OSError | None = None
         self.size = self.crc32c = 0
 
     def write(self, data: Buffer) -> int:
-        left = memoryview(data).cast("B")
-        total = len(left)
-        try:
-            while len(left):
-                count = self._file.write(left[:_PIECE])
-                self.crc32c = _C.crc32c(bytes(left[:count]), self.crc32c)
-                self.size, left = self.size + count, left[count:]
-        except OSError as error:
-            self.error = self.error or error
-            raise
-        return total
+        whole = memoryview(data).cast("B")
+        for begin in range(0, len(whole), _PIECE):
+            piece = whole[begin : begin + _PIECE]
+            self._file.write(piece)
+            self.crc32c = _C.crc32c(bytes(piece), self.crc32c)
+        self.size += len(whole)
+        return len(whole)
 
     def flush(self) -> None:
         self._file.flush()
 
 
 def _save(state: Message, path: Path) -> _Writer:
-    """torch.save; what was written. OSError names the path where it cannot be written."""
-    with open(path, "wb", buffering=0) as file:
+    """torch.save, durable on return; what was written. OSError names the path where it cannot be written."""
+    with NewFile(path) as file:
         writer = _Writer(file)
         try:
             torch.save(state, writer)  # type: ignore[arg-type]
-        except (OSError, RuntimeError) as error:
-            reason = writer.error
-            if reason is None:
+            file.sync()
+        except RuntimeError as error:  # torch says "unexpected pos" where a disk is full
+            if file.error is None:
                 raise
-            raise OSError(reason.errno, f"cannot write: {reason.strerror}", str(path)) from error
+            raise file.error from error
     return writer
 
 

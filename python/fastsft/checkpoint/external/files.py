@@ -15,12 +15,13 @@ from fastsft.arguments.sizes import parse_size
 from fastsft.checkpoint.external.entries import Entry
 from fastsft.model.directory import (
     check_free_space,
-    digest_durably,
-    install_file_set,
     recover_directory,
-    relative_files,
+    write_durably,
 )
+from fastsft.model.file_sets import install_file_set
 from fastsft.model.words.files import write_both_words
+from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.private_files import files_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ModelFiles:
         self._entries, self._order = entries, order
         self._staging: _C.AtomicDirectory | None = None
         self._weights: _C.WeightFiles | None = None
+        self._digests: list[_C.FileDigest] = []  # of all files but the weights
 
     def open(self) -> None:
         """Everything but the weights, and the weight files with their headers.
@@ -68,7 +70,7 @@ class ModelFiles:
         recover_directory(folder)
         check_free_space(folder, sum(_bytes(entry) for entry in self._entries))
         self._staging = _C.AtomicDirectory(str(folder), "files")
-        _stage_small_files(self._trainer, self._model, Path(self._staging.path))
+        self._digests = _stage_small_files(self._trainer, self._model, Path(self._staging.path))
         specs = [_C.TensorSpec(e.name, _dtype_name(e), list(e.shape)) for e in self._entries]
         limit = _max_shard_size(self._model)
         self._weights = _C.WeightFiles(self._staging.path, specs, self._order, limit)
@@ -89,7 +91,7 @@ class ModelFiles:
         }
         assert self._weights is not None and self._staging is not None  # of `open`
         digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
-        digests += _digest_small_files(Path(self._staging.path), {digest.name for digest in digests})
+        digests += self._digests
         name = _C.file_set_name()
         self._staging.commit(name, _C.Manifest(0, 1, "", digests))
         install_file_set(self._folder, name)
@@ -139,37 +141,38 @@ def _beside_source(folder: Path, model: nn.Module) -> Path:
     return target
 
 
-def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> None:
-    from fastsft import _C
+def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> list[_C.FileDigest]:
+    """Durable on return. The digests."""
 
-    if is_pretrained(model):
-        _stage_config(model, staging)
-    tokenizer = _tokenizer(trainer)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(str(staging))
-        write_tokenizer_words(staging)
+    def write(folder: str) -> None:
+        if is_pretrained(model):
+            _write_config(model, Path(folder))
+        tokenizer = _tokenizer(trainer)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+            write_tokenizer_words(folder)
+
+    contents = files_of(write, staging)
     if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle
-        _C.replace_file(
-            str(staging / "training_args.json"), trainer.args.to_json_string().rstrip("\n") + "\n"
-        )
+        contents["training_args.json"] = (trainer.args.to_json_string().rstrip("\n") + "\n").encode()
+    small = {name: content for name, content in contents.items() if not name.startswith(".")}
+    return [write_durably(staging, name, content) for name, content in small.items()]
 
 
-def _stage_config(model: PreTrainedModel, staging: Path) -> None:
+def _write_config(model: PreTrainedModel, folder: Path) -> None:
     """config.json, generation_config.json and the code of custom models, by transformers itself."""
-    from fastsft import _C
-
     try:
-        model.save_pretrained(str(staging), state_dict={})
+        model.save_pretrained(str(folder), state_dict={})
     except ValueError as error:
         # transformers refuses some generation settings; a finished run is not lost over them.
         generation = getattr(model, "generation_config", None)
-        if not (staging / "config.json").exists() or generation is None:
+        if not (folder / "config.json").exists() or generation is None:
             raise
-        _C.replace_file(str(staging / "generation_config.json"), generation.to_json_string())
+        replace_file(folder / "generation_config.json", generation.to_json_string())
         warnings.warn(f"generation_config.json: saved, but transformers objects: {error}", stacklevel=2)
-    for empty in staging.glob("*.safetensors"):
+    for empty in folder.glob("*.safetensors"):
         empty.unlink()
-    write_both_words(staging)
+    write_both_words(folder)
 
 
 def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
@@ -182,9 +185,3 @@ def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
         if hasattr(found, "save_pretrained"):
             return found
     return None
-
-
-def _digest_small_files(staging: Path, weights: set[str]) -> list[_C.FileDigest]:
-    """Of the files next to `weights`, those in folders too, durable on return."""
-    small = (name for name in relative_files(staging) if name not in weights and not name.startswith("."))
-    return [digest_durably(staging, name) for name in small]

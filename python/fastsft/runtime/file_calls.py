@@ -1,0 +1,86 @@
+"""System calls that change files: repeated after errors that pass; an error says the file and the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
+
+_PASSES = (errno.EIO, errno.ESTALE)  # as a network file system reports for a moment
+_PAUSES = (0.005, 0.02, 0.08)  # seconds before the tries after the first
+_WAYS_OUT = {
+    errno.EDQUOT: "your quota there is used up: remove files of yours, or choose another directory",
+    errno.EFBIG: "the file would be larger than `ulimit -f` or its file system allows: raise the limit, or "
+    "choose another directory",
+    errno.EROFS: "that file system is mounted read-only: choose another directory",
+    errno.EACCES: "this user may not write there: change the permissions, or choose another directory",
+    errno.EPERM: "the file or its folder is protected (`lsattr` says how): remove the protection, or choose "
+    "another directory",
+    errno.EMFILE: "this process has too many files open: raise `ulimit -n`",
+    errno.ENFILE: "this machine has too many files open: close some, or raise fs.file-max",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ENOENT: "a folder on the way is gone: make it again, or choose another directory",
+    errno.ENOTDIR: "a file is in the place of a folder: move it away, or choose another directory",
+    errno.EISDIR: "a folder has that name: move it away, or choose another name",
+    errno.EEXIST: "another program makes files of our names there: stop it, or choose another directory",
+    errno.ELOOP: "a link was put there: remove it, or choose a directory that others cannot write to",
+    errno.EIO: "the disk or the network failed three times more: look at the system's log (`dmesg`), then "
+    "start the same command again",
+    errno.ESTALE: "the network file system lost it: mount it again, then start the same command again",
+}
+
+
+def repeated(
+    operation: str,
+    path: str | os.PathLike[str],
+    call: Callable[[], _Result],
+    done: Callable[[], _Result | None] = lambda: None,
+) -> _Result:
+    """Result of `call`, which is tried again three times after EIO and ESTALE; Python itself repeats EINTR.
+
+    operation: for the message ("write"). done: the result, when a try had worked whose answer was lost; asked
+    after a failure that follows such an error. OSError as of `explained`.
+    """
+    for number in range(len(_PAUSES) + 1):
+        try:
+            return call()
+        except OSError as error:
+            found = done() if number else None
+            if found is not None:
+                return found
+            if error.errno not in _PASSES or number == len(_PAUSES):
+                raise explained(error, operation, path) from error
+            time.sleep(_PAUSES[number])
+    raise AssertionError("the last try returns or raises")
+
+
+def is_of_limits(error: OSError) -> bool:
+    """True where the machine, and no bug of a program, is why a call without a file's name was refused."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
+
+
+def explained(error: OSError, operation: str, path: str | os.PathLike[str]) -> OSError:
+    """The same error with its file, what could not be done, and the way out."""
+    reason = error.strerror or str(error)
+    if reason.startswith("cannot "):
+        return error
+    return OSError(error.errno, f"cannot {operation}: {reason}{_way_out(error.errno, path)}", str(path))
+
+
+def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
+    if number == errno.ENOSPC:
+        return f"; {_free_bytes(path)} bytes are free there; free some space or choose another directory"
+    advice = _WAYS_OUT.get(number or 0)
+    return f"; {advice}" if advice else ""
+
+
+def _free_bytes(path: str | os.PathLike[str]) -> int:
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize

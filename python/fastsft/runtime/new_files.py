@@ -1,0 +1,204 @@
+"""New files: made under names that nothing has, through no link, and written by their own descriptor.
+
+What Python writes is written here. Who can write into the same directory may take a name away and put a link
+in its place: the descriptor still is that of our file, and no link is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastsft.runtime.file_calls import explained, repeated
+from fastsft.runtime.folders import opened_folder
+from fastsft.runtime.protected import NotReplacedError, is_refusal
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MOST_BYTES_OF_NAME = 200  # of 255: prefix and random digits come to it
+_MOST_BYTES_OF_CALL = 1 << 28
+_MOST_COLLECTED_BYTES = 1 << 20
+
+
+class NewFile:
+    """A file open for writing, which nothing else had the name of. Also as a file object of other libraries.
+
+    folder: a descriptor of the directory of `path`, which names the file there and in messages. shared:
+    another rank may have made it. Every OSError names the path and the way out; `error` keeps the first.
+    """
+
+    def __init__(
+        self, path: Path, folder: int | None = None, permissions: int = 0o666, *, shared: bool = False
+    ) -> None:
+        self.path, self._folder, self._end = path, folder, 0
+        self._collected = bytearray()
+        self.error: OSError | None = None
+        self._descriptor = _created(path, folder, permissions, shared)
+
+    def write(self, data: Buffer) -> int:
+        """All of `data`, after what was written; small parts are collected first."""
+        part = memoryview(data).cast("B")
+        if len(self._collected) + len(part) > _MOST_COLLECTED_BYTES:
+            self.flush()
+        if len(part) > _MOST_COLLECTED_BYTES:
+            self._end += self.write_at(self._end, part)
+        else:
+            self._collected += part
+        return len(part)
+
+    def write_at(self, offset: int, data: Buffer) -> int:
+        """All of `data`, at `offset`. Returns its bytes."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while len(left):
+            block, place = left[:_MOST_BYTES_OF_CALL], offset + size - len(left)
+            try:
+                count = repeated("write", self.path, lambda: os.pwrite(self._descriptor, block, place))  # noqa: B023
+            except OSError as error:
+                self.error = self.error or error
+                raise
+            left = left[count:]
+        return size
+
+    def flush(self) -> None:
+        """Write what `write` has collected."""
+        collected, self._collected = self._collected, bytearray()
+        self._end += self.write_at(self._end, collected)
+
+    def fileno(self) -> int:
+        """The descriptor, until the file is closed."""
+        return self._descriptor
+
+    def sync(self) -> None:
+        """Durable on return. Tried once: after a failed fsync a second one may report what is not true."""
+        self.flush()
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise explained(error, "sync", self.path) from error
+
+    def close(self) -> None:
+        """Without what is collected, and without a promise about the disk; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            _close(descriptor, self.path)
+
+    def take_name(self, name: str) -> None:
+        """Close the file; it replaces what has the name in its folder, of a link the link itself.
+
+        OSError when it lost its own name meanwhile; NotReplacedError when what has the name may not go.
+        """
+        self.flush()
+        own, path = os.fstat(self._descriptor), self.path.with_name(name)
+        self.close()
+
+        def is_there() -> bool | None:
+            return _is_same(own, name, self._folder) or None
+
+        def rename() -> bool:
+            os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            return True
+
+        try:
+            repeated(f"rename {self.path} to", path, rename, is_there)
+        except OSError as error:
+            if not is_refusal(error) or not os.path.lexists(path):
+                raise
+            why = f"what has the name may not be replaced: {os.strerror(error.errno or 0)}"
+            raise NotReplacedError(error.errno, why, str(path)) from error
+        if not stat.S_ISREG(os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_mode):
+            raise OSError(
+                errno.EEXIST,
+                "another program has replaced the file while it was written; choose a directory that others "
+                "cannot write to",
+                str(path),
+            )
+
+    def discard(self) -> None:
+        """Remove the name that it was made under, as far as that is possible, and close it."""
+        with contextlib.suppress(OSError):
+            self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path.name, dir_fd=self._folder)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
+    """A new file for the block to write, which is called `name` at its end; nothing is left of a failed one.
+
+    name: may have folders below `directory`; they are made, and none is a link (ValueError). durable: the
+    content, before it takes the name.
+    """
+    with opened_folder(directory, name, make=True) as folder:
+        path = directory / name
+        file = NewFile(path.with_name(_temporary_name(path.name)), folder)
+        try:
+            yield file
+            if durable:
+                file.sync()
+            file.take_name(path.name)
+        except BaseException:
+            file.discard()
+            raise
+
+
+def _temporary_name(name: str) -> str:
+    start = os.fsencode(name)[:_MOST_BYTES_OF_NAME].decode("utf-8", "ignore")
+    return f".fastsft-tmp-{start}-{secrets.token_hex(8)}"
+
+
+def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> int:
+    name: str | Path = path if folder is None else path.name
+
+    def create() -> int:
+        return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
+
+    def made_before() -> int | None:
+        with contextlib.suppress(OSError):
+            return os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
+        return None
+
+    try:
+        descriptor = repeated("create", path, create, made_before)
+    except FileExistsError:
+        if not shared:
+            raise
+        descriptor = repeated("open", path, lambda: os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder))
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(
+        errno.EEXIST,
+        "cannot create: another program has put a file of its own there; choose a directory that others "
+        "cannot write to",
+        str(path),
+    )
+
+
+def _is_same(own: os.stat_result, name: str, folder: int | None) -> bool:
+    try:
+        return os.path.samestat(own, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _close(descriptor: int, path: Path) -> None:
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        raise explained(error, "close", path) from error
