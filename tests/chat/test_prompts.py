@@ -69,15 +69,15 @@ def test_special_tokens_of_messages_stay_text_or_are_refused(tmp_path: Path) -> 
     assert ids.count(prompts.stop_id or -1) == 1
 
 
-def test_a_header_in_the_block_is_learned(tmp_path: Path) -> None:
-    """As the template's author marked it; its prompts have it all the same."""
+def test_a_header_in_the_block_is_not_learned(tmp_path: Path) -> None:
+    """Its prompts have it: a model is never asked to write it."""
     model = write_tokenizer(tmp_path / "m", WITH_HEADER, CHATML, {"eos_token": "<|im_end|>"})
     tokenizer = Tokenizer.from_pretrained(model)
     settings = LabelSettings(mask_policy="spans")
     labeller = make_labeller(tokenizer.native, 512, 0, settings, tokenizer=tokenizer, self_test=True)
     seen = _C.explain_record(json.dumps(probe_record(turns=1)), labeller)
     learned = tokenizer.decode([token for token, _, _, is_learned in seen.tokens if is_learned])
-    assert learned == "<|im_start|>assistant\n<think>\n\n</think>\nIt is Paris.<|im_end|>"
+    assert learned == "It is Paris.<|im_end|>"
 
 
 @pytest.mark.parametrize("source", OWN.values(), ids=OWN)

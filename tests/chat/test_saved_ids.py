@@ -30,7 +30,7 @@ BARE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-MARKED = BARE.replace("{{ m.role }}", "<s>{{ m.role }}")
+MARKED = BARE.replace("{{ m.role }}", "<s>{{ m.role }}").replace("%}assistant", "%}<s>assistant")
 
 
 @cache

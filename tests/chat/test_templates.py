@@ -211,7 +211,8 @@ def test_a_broken_template_is_refused_with_the_probe() -> None:
     native = llama_with_specials()
     source = (
         "{% for m in messages %}{% if m.role == 'user' %}{{ '</s>' if not loop.first }}USER: {{ m.content }} "
-        "{% else %}ASSISTANT: {% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}</s>"
+        "{% else %}ASSISTANT: {% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}ASSISTANT: {% else %}</s>{% endif %}"
     )
     settings = LabelSettings(mask_policy="spans", template="model")
     with pytest.raises(ValueError, match=r"\(a\) its last learned id") as caught:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from fastsft import _C
 from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
+from fastsft.model.generic.empty_model import empty_model, empty_of, first_line
 from fastsft.model.words.both import missing_words
 from fastsft.runtime.versions import transformers_version
 
@@ -48,8 +50,6 @@ def _opened(subject: Subject, here: str) -> PreTrainedModel:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from fastsft.model.generic.empty_model import empty_of, first_line
-
     try:
         config = AutoConfig.from_pretrained(subject.directory, local_files_only=True)
         return empty_of(
@@ -84,8 +84,6 @@ def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
         ours = _native_rotations(model)
         missing = [each for each in ours if not any(_same(each, other) for other in theirs.values())]
         return ["rotary frequencies (rope) differ from those that were trained"] if theirs and missing else []
-    from fastsft.model.generic.empty_model import empty_model
-
     ours_by_name = _rotations(empty_model(model.config, torch.float32))
     return [
         f"{name}: rotary frequencies (rope) differ from those that were trained"
@@ -96,8 +94,6 @@ def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 def _native_rotations(model: CausalLM) -> list[torch.Tensor]:
     import torch
-
-    from fastsft import _C
 
     frequencies, scale, _ = _C.rotary_frequencies(json.dumps(model.engine_config()))
     return [torch.tensor(frequencies) * scale]
@@ -131,8 +127,6 @@ def _tokenizer(subject: Subject) -> list[str]:
     if subject.tokenizer is None:
         return []
     from transformers import AutoTokenizer
-
-    from fastsft.model.generic.empty_model import first_line
 
     try:
         theirs = AutoTokenizer.from_pretrained(subject.directory, local_files_only=True)
