@@ -136,6 +136,21 @@ def test_a_frozen_model_has_no_weight_gradients() -> None:
     assert predict(frozen, H200).seconds["products"] == pytest.approx(whole * (2 / 3 + small), rel=1e-4)
 
 
+def test_attention_with_a_bound_of_scores_is_not_predicted() -> None:
+    """It runs in a kernel of fastsft's own, which no GPU has measured."""
+    gemma2 = {
+        "model_type": "gemma2", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "head_dim": 128, "query_pre_attn_scalar": 128, "sliding_window": 4096,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    config = json.loads(SEVEN) | gemma2
+    del config["hidden_act"]
+    bounded = plan(8192, "none", config=json.dumps(config))
+    assert not why_not(plan(8192, "none", config=json.dumps(config | {"attn_logit_softcapping": None})))
+    assert "rate of attention with attn_logit_softcapping" in why_not(bounded)
+
+
 @pytest.mark.parametrize(
     ("world_size", "state", "reason"),
     [

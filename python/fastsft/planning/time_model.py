@@ -19,6 +19,7 @@ _KERNELS_OF_A_LAYER = 36
 # Shares of the traffic of gradients that products of the same kernel do not hide.
 _OF_ADDING, _OF_WRITING = 0.55, 0.4
 _NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" is counted as flash2 before it has measured
+_CAP = "attn_logit_softcapping"
 _BACKWARD = 2 / 3  # of what a micro-batch computes
 
 
@@ -73,6 +74,8 @@ def why_not(plan: MemoryPlan) -> str:
         return "it knows one machine only"
     if state.strategy not in ("no_shard", "shard_grad_op", "full_shard"):
         return f"it does not know what {state.strategy} communicates"
+    if json.loads(setting.config_json).get(_CAP):
+        return f"it does not know the rate of attention with {_CAP}, which has a kernel of its own"
     return ""
 
 
