@@ -68,8 +68,9 @@ class PythonListReader {
   bool is_plain(PyObject* source) {
     PyObject *name = nullptr, *value = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(source, &at, &name, &value) != 0;) {
-      if (!PyUnicode_CheckExact(name)) return false;
       if (PyDict_CheckExact(value)) return false;  // a mark may be inside
+      if (PyLong_CheckExact(name)) continue;       // a number in JSON's quotes is none
+      if (!PyUnicode_CheckExact(name)) return false;
       if (PySet_Contains(plain_.ptr(), name) == 1) continue;
       Value text;
       if (!read_text(name, text) || find_mark_name(text.text) != MarkName::kNone) return false;
