@@ -40,7 +40,8 @@ struct TrainMark {
   std::string field;  // as the data has it
   std::string value;  // its first characters
   bool is_learned = false;
-  std::string problem;  // why it cannot be followed; empty when it can
+  std::string problem;   // why it cannot be followed; empty when it can
+  bool in_part = false;  // of a part of the content
 };
 
 struct Message {

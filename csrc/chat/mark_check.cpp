@@ -65,10 +65,11 @@ std::optional<Finding> find_bad_mark(const Conversation& record, const RoleNames
     if (auto divided = find_divided_reply(record, roles, i)) return divided;
     if (mark == nullptr) continue;
     const auto index = static_cast<int64_t>(i);
-    if (!mark->problem.empty()) return refuse(index, *mark, mark->problem);
     const Message& message = record.messages[i];
     const auto role = role_of(message, roles);
     const bool is_reply = role == Role::kAssistant && !message.is_context;
+    if (mark->in_part && role && !is_reply) continue;  // a tool's result: [{"weight": 2.5}]
+    if (!mark->problem.empty()) return refuse(index, *mark, mark->problem);
     if (mark->is_learned && role && !is_reply) return refuse(index, *mark, explain_role(*role));
     if (!mark->is_learned && is_reply && !follows) return refuse(index, *mark, kNotFollowed);
   }

@@ -44,7 +44,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   std::string tools;
   bool has_other_reply = false, has_preference = false;
   reader_->begin();
-  marks_.begin();
+  marks_.begin(MarkReader::Of::kRecord);
   scanner.enter_object();
   while (scanner.next_key(key_)) {
     if (key_ == "id") {

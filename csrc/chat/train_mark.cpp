@@ -57,7 +57,18 @@ struct MarkValue {
   std::optional<bool> truth;
   bool is_nothing = false;  // null, a blank text, or an empty list or object
   bool is_number = false;   // also as text
+  bool is_word = false;     // another text, which is no JSON
+  bool is_wish = false;     // a word that trainers may mean by it
 };
+
+// Words that say whether something is learned, in no form that is followed.
+bool is_wish(std::string_view word) {
+  constexpr std::string_view kWishes[] = {
+      "none",   "null",    "never",    "disabled", "disable", "exclude", "excluded",
+      "skip",   "skipped", "ignore",   "ignored",  "hidden",  "masked",  "enabled",
+      "enable", "include", "included", "all",      "only",    "last",    "assistant"};
+  return std::ranges::find(kWishes, word) != std::end(kWishes);
+}
 
 MarkValue read_mark_value(std::string_view json) {
   JsonScanner scanner(json);
@@ -71,11 +82,14 @@ MarkValue read_mark_value(std::string_view json) {
   value.is_nothing =
       value.kind == ValueKind::kNull || (read.is_text() && text.empty()) ||
       ((value.kind == ValueKind::kArray || value.kind == ValueKind::kObject) && !read.is_true);
+  const bool is_json = !text.empty() && (text.front() == '[' || text.front() == '{');
+  value.is_wish = read.is_text() && is_wish(text);
   if (value.kind == ValueKind::kTrue || value.kind == ValueKind::kFalse) {
     value.truth = value.kind == ValueKind::kTrue;
   } else if (is_plain) {
     value.truth = truth_of_text(text);
   }
+  value.is_word = read.is_text() && !value.truth && !value.is_number && !is_json;
   return value;
 }
 
@@ -94,14 +108,27 @@ const char* problem_of(MarkName name, const MarkValue& value) {
     case MarkName::kMixed:
       break;
   }
-  const bool is_other_text = value.kind == ValueKind::kString && !value.truth && !value.is_number;
-  return value.is_nothing || is_other_text ? nullptr : kOpposite;
+  return value.is_nothing || (value.is_word && !value.is_wish) ? nullptr : kOpposite;
 }
 
 SharedMark with_problem(const TrainMark& mark, std::string problem) {
   auto faulty = std::make_shared<TrainMark>(mark);
   faulty->problem = std::move(problem);
   return faulty;
+}
+
+}  // namespace
+
+namespace {
+
+// Whether a record's field is a column of data that has the name of a mark: "weight": "70 kg",
+// "training": "NASA", "hair_loss": true.
+bool is_data(MarkName name, JsonScanner scanner) {
+  const ValueKind kind = scanner.peek();
+  const MarkValue value = read_mark_value(scanner.read_raw());
+  if (value.is_word) return !value.is_wish;
+  return name == MarkName::kMixed && !value.is_wish && kind != ValueKind::kArray &&
+         kind != ValueKind::kObject && kind != ValueKind::kString;
 }
 
 }  // namespace
@@ -130,6 +157,7 @@ bool MarkReader::read(const std::string& name, JsonScanner& scanner) {
     if (num_parts_ == 0 && scanner.peek() == ValueKind::kObject) look_inside(name, scanner);
     return false;
   }
+  if (of_ == Of::kRecord && num_parts_ == 0 && is_data(meaning, scanner)) return false;
   SharedMark mark = judge_mark(name, meaning, scanner.read_raw());
   if (num_parts_ == 0) {
     add(name, std::move(mark));
@@ -151,7 +179,8 @@ void MarkReader::look_inside(const std::string& field, JsonScanner scanner) {
       continue;
     }
     const SharedMark mark = judge_mark(field + "." + name, meaning, scanner.read_raw());
-    if (mark == nullptr || (mark->is_learned && mark->problem.empty())) continue;
+    // Other values are data: {"weight": 70}.
+    if (mark == nullptr || mark->is_learned || !mark->problem.empty()) continue;
     add(mark->field,
         with_problem(*mark, concat("it stands inside \"", printable(field),
                                    "\", where it is not read; write \"train\": true or "
@@ -168,6 +197,11 @@ void MarkReader::begin_part() { ++num_parts_; }
 
 void MarkReader::end_parts() {
   SharedMark joined = join_parts();
+  if (joined != nullptr) {
+    auto of_part = std::make_shared<TrainMark>(*joined);
+    of_part->in_part = true;
+    joined = std::move(of_part);
+  }
   parts_.clear();
   num_parts_ = 0;
   add("content", std::move(joined));

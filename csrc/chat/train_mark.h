@@ -21,7 +21,12 @@ SharedMark judge_mark(const std::string& field, MarkName name, std::string_view 
 // Collects the marks of one message or record after another.
 class MarkReader {
  public:
-  void begin() { found_.clear(); }
+  // The fields that follow are a record's, or a message's.
+  enum class Of { kMessage, kRecord };
+  void begin(Of of = Of::kMessage) {
+    found_.clear();
+    of_ = of;
+  }
   // Reads the value that comes next in `scanner` if the field `name` is a mark. Of another field
   // that is an object, notes the marks in it and reads nothing.
   bool read(const std::string& name, JsonScanner& scanner);
@@ -41,6 +46,7 @@ class MarkReader {
   std::vector<std::pair<std::string, SharedMark>> found_;
   std::vector<SharedMark> parts_;
   size_t num_parts_ = 0;
+  Of of_ = Of::kMessage;
 };
 
 // The value that a mark means: kTrue, kFalse, or kMissing for none.

@@ -45,6 +45,26 @@ def test_arrays(value: Any) -> None:
     found[...] = value  # writable, as a gathered array always was
 
 
+@pytest.mark.parametrize(("value", "expected"), [
+    (torch.ones(2, 3).max(1), (torch.ones(2), torch.zeros(2, dtype=torch.int64))), (torch.Size([2]), (2,)),
+])  # fmt: skip
+def test_tuples_of_other_libraries_arrive_as_tuples(value: Any, expected: Any) -> None:
+    found = from_bytes(to_bytes(value))
+    assert type(found) is tuple
+    assert all(
+        torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(found, expected, strict=True)
+    )
+
+
+class Word(str):
+    """A text of a class of its own."""
+
+
+def test_objects_that_are_texts_or_numbers_arrive_as_these() -> None:
+    found = from_bytes(to_bytes([Word("a"), np.str_(""), np.float64(2.5)]))
+    assert found == ["a", "", 2.5] and type(found[0]) is str
+
+
 def test_a_random_state() -> None:
     state = RandomState.now()
     found = from_bytes(to_bytes(state))

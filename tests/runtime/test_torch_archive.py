@@ -76,6 +76,44 @@ def test_attributes_of_a_tensor_are_left_out(tmp_path: Path) -> None:
     assert torch.equal(read_archive(tmp_path / "x.bin")["a"], torch.ones(3))
 
 
+@pytest.mark.parametrize("content", [
+    {"milestones": __import__("collections").Counter({3: 1, 5: 2}), "last_epoch": 2}, {None: 1},
+    {"expanded": torch.zeros(1).expand(10)},
+])  # fmt: skip
+def test_states_of_schedules_and_expanded_tensors(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "x.pt")
+    found = read_archive(tmp_path / "x.pt")
+    assert found.keys() == content.keys()
+    assert all(torch.equal(torch.as_tensor(found[key]), torch.as_tensor(value)) if key == "expanded"
+               else found[key] == value for key, value in content.items())  # fmt: skip
+
+
+def test_a_conjugated_view_is_refused(tmp_path: Path) -> None:
+    """Its storage holds other values."""
+    torch.save({"a": torch.tensor([1 + 2j]).conj()}, tmp_path / "x.bin")
+    with pytest.raises(ValueError, match="conjugated or negated"):
+        read_archive(tmp_path / "x.bin")
+
+
+def test_chunks_that_overlap_are_refused(tmp_path: Path) -> None:
+    """Else a part of the tensor would be memory that nobody has written."""
+    sharded_checkpoint.save({"a": torch.arange(4.0)}, checkpoint_id=tmp_path, no_dist=True)
+    metadata = pickle.loads((tmp_path / ".metadata").read_bytes())
+    stored = metadata.state_dict_metadata["a"]
+    kind, index = type(stored.chunks[0]), next(iter(metadata.storage_data))
+    info = metadata.storage_data.pop(index)
+    torch.save(torch.zeros(2), tmp_path / "two")
+    content = (tmp_path / "two").read_bytes()
+    (tmp_path / info.relative_path).write_bytes(content)
+    info.offset, info.length = 0, len(content)
+    stored.chunks[:] = [kind(torch.Size([begin]), torch.Size([2])) for begin in (0, 1)]
+    for begin in (0, 1):
+        metadata.storage_data[type(index)("a", torch.Size([begin]))] = info
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(ValueError, match="its chunks overlap"):
+        ShardedFiles(tmp_path).tensor("a")
+
+
 def test_what_is_written_into_a_tensor_stays_in_memory(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(4)}, tmp_path / "x.bin")
     before = (tmp_path / "x.bin").read_bytes()
@@ -158,6 +196,20 @@ def opcodes(mark: Path) -> dict[str, bytes]:
         "PERSID": one + b"P/etc/passwd\n" + done,
         "nested tuples as a key": one + b"}K\x01" + b"2\x86" * 64 + b"Ns" + done,
         "nested tuples as a key, by memo": one + b"}K\x01\x94" + deep_tuple(64) + b"Ns" + done,
+        "many states": one + b"cpathlib\nPosixPath\n)R" + b"Nb" * 20_000 + done,
+        "texts made into bytes": one
+        + b"c_codecs\nencode\n\x94X"
+        + struct.pack("<I", 1 << 20)
+        + b"a" * (1 << 20)
+        + b"\x94\x8c\x06latin1\x94\x86\x94"
+        + b"0"
+        + b"h\x00h\x03R0" * 400
+        + done,
+        "keys of one hash": one
+        + b"}("
+        + b"".join(b"\x8a\x09" + (n * ((1 << 61) - 1)).to_bytes(9, "little") + b"N" for n in range(1, 100))
+        + b"u"
+        + done,
         "many marks": one + b"(" * 1_000_000 + done,
         "many lists": one + b"]" * 1_000_000 + done,
         "no end": one + b"}" * 10,

@@ -44,7 +44,10 @@ class LoraArguments(RecordsGiven):
             if field.name != "lora"
             and (was_given(self, field.name) or getattr(self, field.name) != default_of(field))
         ]
-        if idle:
+        # --lora False next to a file that has all flags of adapters switches them off.
+        if idle and was_given(self, "lora"):
+            warn_once(f"--lora False: --{', --'.join(idle)} have no effect")
+        elif idle:
             raise RefusedFlagsError(
                 f"--{', --'.join(idle)}: expected with --lora True, or in python -m fastsft.train_lora; "
                 "without "

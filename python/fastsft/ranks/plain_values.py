@@ -22,6 +22,13 @@ _MOST_BYTES = 1 << 36
 _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
+@dataclasses.dataclass(frozen=True)
+class Unsendable:
+    """A value that a rank could not send: its reason."""
+
+    reason: str
+
+
 def to_bytes(value: object) -> bytes:
     """Encode a value. TypeError, naming the class, for an object that ranks do not exchange."""
     return pickle.dumps(_encoded(value), protocol=4)
@@ -48,11 +55,27 @@ def _encoded(value: Any) -> object:
         return ("path", str(value))
     if isinstance(value, enum.Enum):
         return ("enum", *_class_name(kind), value.name)
+    if isinstance(value, tuple) and kind.__module__.partition(".")[0] != "fastsft":
+        return ("tuple", [_encoded(item) for item in value])  # as torch.return_types.max
     if isinstance(value, tuple):  # a NamedTuple
         return ("named", *_class_name(kind), [_encoded(item) for item in value])
     if dataclasses.is_dataclass(value):
         fields = [(field.name, _encoded(getattr(value, field.name))) for field in dataclasses.fields(value)]
         return ("data", *_class_name(kind), fields)
+    return (
+        _encoded_base(value) if type(value).__module__ not in ("numpy", "torch") else _encoded_numbers(value)
+    )
+
+
+def _encoded_base(value: Any) -> object:
+    """Encode an object of a class of its own as the text, number or list that it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | int | float):
+        base = next(kind for kind in (bytes, int, float) if isinstance(value, kind))
+        return base(value)  # type: ignore[arg-type]
+    if isinstance(value, list):
+        return [_encoded(item) for item in value]
     return _encoded_numbers(value)
 
 
@@ -63,7 +86,7 @@ def _encoded_numbers(value: Any) -> object:
     if isinstance(value, torch.dtype):
         return ("dtype", str(value).removeprefix("torch."))
     if isinstance(value, torch.Tensor):
-        host = value.detach().cpu().contiguous()
+        host = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
         content = host.reshape(-1).view(torch.uint8).numpy().tobytes()
         return ("tensor", str(host.dtype).removeprefix("torch."), list(host.shape), content)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":
@@ -140,7 +163,9 @@ def _decoded_numbers(value: tuple[Any, ...]) -> Any:
             )
             return flat.view(_dtype(name)).reshape(shape)
         case ("array", str(name), list(shape), bytes(content), bool(is_scalar)):
-            array = np.frombuffer(content, dtype=np.dtype(name)).reshape(shape).copy()
+            array = np.zeros(shape, np.dtype(name))
+            if array.nbytes:
+                array[...] = np.frombuffer(content, dtype=array.dtype).reshape(shape)
             return array[()] if is_scalar else array
         case _:
             raise ValueError("a peer sent a value of an unknown kind")

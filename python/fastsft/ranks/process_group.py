@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import fastsft
-from fastsft.ranks.plain_values import from_bytes, to_bytes
+from fastsft.ranks.plain_values import Unsendable, from_bytes, to_bytes
 from fastsft.ranks.roll_call import RollCall
 from fastsft.ranks.store import (
     forget_own_store,
@@ -230,9 +230,16 @@ def gather_objects(value: T, place: Launch | None = None) -> list[T]:
     place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
-    mine = to_bytes(value)
+    try:
+        mine = to_bytes(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # the others are on their way to the exchange
+        mine = to_bytes(Unsendable(str(error)))
     with host_collective("exchange of objects"):
-        return [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
+        values = [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
+    for rank, found in enumerate(values):
+        if isinstance(found, Unsendable):
+            raise TypeError(f"rank {rank}: {found.reason}")
+    return values
 
 
 def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:

@@ -19,6 +19,8 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 
     make: folders that are not there. ValueError where a folder on the way is a link or a file.
     """
+    if {"", ".", ".."} & set(name.split("/")):
+        raise ValueError(f"{directory}: expected the name of a file below, got {name!r}")
     folder = repeated("open the folder", directory, lambda: os.open(directory, _DIRECTORY))
     try:
         for part in name.split("/")[:-1]:

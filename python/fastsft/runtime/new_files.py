@@ -168,8 +168,13 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
 
     def made_before() -> int | None:
+        """The file of a try whose answer was lost: empty and this user's."""
         with contextlib.suppress(OSError):
-            return os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
+            descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
+            found = os.fstat(descriptor)
+            if found.st_size == 0 and found.st_uid == os.geteuid():
+                return descriptor
+            os.close(descriptor)
         return None
 
     try:

@@ -12,7 +12,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 MOST_BYTES = 64 << 20  # a state of 100,000 tensors has about 15 MB
-_MOST_OPCODES = 8_000_000
+_MOST_OPCODES = 3_000_000
+_MOST_ARGUMENTS = 64
+_MOST_FIELDS = 64  # of an object whose state has two parts
+_MOST_KEY = 1 << 60  # equal hashes begin beyond
 _MARK = object()
 
 
@@ -27,8 +30,8 @@ class Maker:
         self._function = function
 
     def __call__(self, arguments: object) -> object:
-        if not isinstance(arguments, tuple):
-            raise PlainPickleError("a call has no tuple of arguments")
+        if not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
+            raise PlainPickleError("a call has no tuple of few arguments")
         return self._function(*arguments)
 
 
@@ -38,6 +41,7 @@ class Inert:
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
         self.fields: dict[str, Any] = {}
+        self.is_built = False
 
 
 # From a dotted name to a Maker or a value; None for a name that is refused.
@@ -83,8 +87,10 @@ class _Machine:
         self._names, self._persistent, self._most_opcodes = names, persistent, most_opcodes
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._room = 0
 
     def run(self, data: bytes) -> Any:
+        self._room = 2 * len(data)  # a text that is written once can be made into bytes many times
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if self._most_opcodes is not None and number > self._most_opcodes:
                 raise PlainPickleError(f"expected at most {self._most_opcodes} opcodes")
@@ -181,16 +187,26 @@ class _Machine:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Maker):
             raise PlainPickleError(f"it calls a {type(function).__name__}, which is not callable here")
-        self._stack.append(function(arguments))
+        made = function(arguments)
+        if isinstance(made, bytes):
+            self._room -= len(made)
+            if self._room < 0:
+                raise PlainPickleError("it makes more bytes than it has")
+        self._stack.append(made)
 
     def _build(self, _: object) -> None:
         """Give an Inert object its attributes. A dictionary's state (`_metadata`) is left out."""
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Inert):
-            for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
-                if isinstance(part, dict):
-                    target.fields |= part
-            target.arguments = (*target.arguments, state)
+            if target.is_built:
+                raise PlainPickleError("an object has two states")
+            parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
+            dictionaries = [part for part in parts if isinstance(part, dict)]
+            if len(dictionaries) == 2 and sum(map(len, dictionaries)) <= _MOST_FIELDS:
+                dictionaries = [dictionaries[0] | dictionaries[1]]
+            # Not copied: many objects may share one.
+            target.fields = dictionaries[0] if dictionaries else {}
+            target.arguments, target.is_built = (*target.arguments, state), True
         elif type(target) is not dict:
             raise PlainPickleError(f"a state for a {type(target).__name__}")
 
@@ -202,7 +218,7 @@ class _Machine:
 
 def _checked_key(key: Any) -> Hashable:
     """The key of a dictionary, if its hash takes no time that a file chooses: tuples may nest for ever."""
-    if isinstance(key, str | int | Inert):
+    if key is None or isinstance(key, str | Inert) or (isinstance(key, int) and abs(key) < _MOST_KEY):
         return key
     raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")
 

@@ -13,12 +13,12 @@ def files_of(write: Callable[[str], object], within: Path | None = None) -> dict
     """Content by relative path of the files that `write` puts into the directory that it is given.
 
     The directory is in the system's place for temporary files, where nobody who writes into `within` sees its
-    names; in `within`, for this user alone, where that place is full or there is none.
+    names; in `within`, for this user alone, if nothing can be written to that place.
     """
     try:
         return _files_of(write, None)
     except Exception as error:  # a library in Rust has types of its own
-        if within is None or not (isinstance(error, FileNotFoundError) or is_of_full_disk(error)):
+        if within is None or not (isinstance(error, OSError) or is_of_full_disk(error)):
             raise
     return _files_of(write, within)
 

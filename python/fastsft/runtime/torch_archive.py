@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_DIRECTORY_BYTES = 16 << 20  # of the zip file: about 150,000 storages
 _LOCAL_HEADER_BYTES = 30
 _MOST_DIMENSIONS = 64
+_MOST_REPEATED = 1 << 20
 
 
 def read_archive(
@@ -46,6 +47,7 @@ def read_archive(
         part = _Part(file, begin, length)
         with _plain_errors():
             records = _Records(part)
+            part.most = MOST_BYTES
             content = records.content("data.pkl", MOST_BYTES)
             if records.content("byteorder", 16, b"little") != b"little":
                 raise PlainPickleError("its numbers have another byte order")
@@ -68,6 +70,7 @@ class _Part(RawIOBase):
 
     def __init__(self, file: BinaryIO, begin: int, length: int) -> None:
         self._file, self._begin, self._length, self._at = file, begin, length, 0
+        self.most = _MOST_DIRECTORY_BYTES
 
     def readable(self) -> bool:
         return True
@@ -88,7 +91,7 @@ class _Part(RawIOBase):
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._length - self._at)
         size = left if size is None or size < 0 else min(size, left)
-        if size > max(_MOST_DIRECTORY_BYTES, MOST_BYTES):
+        if size > self.most:
             raise PlainPickleError(f"its directory claims {size} bytes")
         self._file.seek(self._begin + self._at)
         data = self._file.read(size)
@@ -146,12 +149,18 @@ class _Records:
         return self._part.read(size)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Storage:
     """The bytes of a storage. dtype: its elements', or None if a tensor names its own."""
 
     data: torch.UntypedStorage
     dtype: torch.dtype | None
+
+    def aligned(self, itemsize: int) -> torch.UntypedStorage:
+        """Return the bytes at a multiple of `itemsize`; copied once, for writers that align no records."""
+        if self.data.data_ptr() % itemsize:
+            self.data = self.data.clone()  # type: ignore[no-untyped-call]
+        return self.data
 
 
 class _Storages:
@@ -228,6 +237,7 @@ def tensor_names() -> dict[str, object]:
             "torch.device": Maker(Inert),
             "torch.serialization._get_layout": Maker(Inert),
             "collections.OrderedDict": Maker(_dictionary),
+            "collections.Counter": Maker(_counter),  # in the state of MultiStepLR
             "_codecs.encode": Maker(_latin),
         }
     )
@@ -236,6 +246,11 @@ def tensor_names() -> dict[str, object]:
 def _dictionary() -> dict[object, object]:
     """Make an empty dictionary; pickles add its items afterwards."""
     return {}
+
+
+def _counter(counts: object = None) -> object:
+    """Take the counts of a Counter as a dictionary."""
+    return counts if type(counts) is dict else {}
 
 
 def _latin(text: object, encoding: object) -> bytes:
@@ -270,28 +285,34 @@ def _tensor_with_attributes(make: object, kind: object, arguments: object, _: ob
     return _parameter(make(arguments))
 
 
-def _tensor(storage: object, offset: object, size: object, stride: object, *_: object) -> torch.Tensor:
+def _tensor(storage: object, offset: object, size: object, stride: object, *rest: object) -> torch.Tensor:
     """Make a tensor: `offset`, `stride` in elements. Its gradient flag, hooks and metadata are left out."""
     if not isinstance(storage, _Storage) or storage.dtype is None:
         raise PlainPickleError("a tensor has no storage of a known type")
-    return _view(storage.data, storage.dtype, offset, size, stride)
+    _check_values(rest)
+    return _view(storage, storage.dtype, offset, size, stride)
 
 
 def _typed_tensor(
     storage: object, offset: object, size: object, stride: object, _: object, __: object, dtype: object,
-    *___: object,
+    *rest: object,
 ) -> torch.Tensor:  # fmt: skip
     """Make a tensor that names its own dtype, as those of float8 and unsigned integers do."""
     import torch
 
     if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
         raise PlainPickleError("a tensor has no storage or no dtype")
-    return _view(storage.data, dtype, offset, size, stride)
+    _check_values(rest)
+    return _view(storage, dtype, offset, size, stride)
 
 
-def _view(
-    data: torch.UntypedStorage, dtype: torch.dtype, offset: Any, size: Any, stride: Any
-) -> torch.Tensor:
+def _check_values(rest: tuple[object, ...]) -> None:
+    """Refuse a tensor whose values are those of its storage conjugated or negated."""
+    if any(isinstance(item, dict) and ("conj" in item or "neg" in item) for item in rest):
+        raise PlainPickleError("a tensor is a conjugated or negated view; save its resolved values")
+
+
+def _view(storage: _Storage, dtype: torch.dtype, offset: Any, size: Any, stride: Any) -> torch.Tensor:
     import torch
 
     if (
@@ -302,16 +323,14 @@ def _view(
     ):
         raise PlainPickleError("a tensor's offset, size or stride are not numbers from 0 on")
     count = math.prod(size)
-    held = data.nbytes() // dtype.itemsize
+    held = storage.data.nbytes() // dtype.itemsize
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # More elements than bytes: a repeated one, of which a copy could have any size.
-    if count and (count > held or last >= held):
+    # Repeated elements may be few: a copy of them could have any size.
+    if count and (count > max(held, _MOST_REPEATED) or last >= held):
         raise PlainPickleError(
             f"a tensor of size {list(size)[:8]} needs {max(count, last + 1)} elements, its storage has {held}"
         )
-    if data.data_ptr() % dtype.itemsize:  # torch aligns records, other writers may not
-        data = data.clone()  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=dtype).set_(data, offset, size, stride)
+    return torch.empty(0, dtype=dtype).set_(storage.aligned(dtype.itemsize), offset, size, stride)
 
 
 def _are_counts(values: object) -> TypeGuard[tuple[int, ...] | list[int]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import stat
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.runtime.protected import removed
 from fastsft.weight_sync.errors import some
 from fastsft.weight_sync.files import TEMPORARY, remove_file, temporary_name
 from fastsft.weight_sync.formats import FORMATS
@@ -95,7 +97,7 @@ class Commit:
             (self._directory / MANIFEST).unlink()
             raise RuntimeError(f"readers would refuse it: {some(found, '; ')}; move it away and save again")
         _C.sync_directory(str(self._directory))
-        (self._directory / REPLACED_MANIFEST).unlink(missing_ok=True)
+        removed((self._directory / REPLACED_MANIFEST).unlink, self._directory / REPLACED_MANIFEST)
 
     def _remove_outdated(self) -> None:
         """Clear what loaders could take, too: delete files of the save before, move those of others aside."""
@@ -104,9 +106,9 @@ class Commit:
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
-            remove_file(self._directory, name)
+            removed(functools.partial(remove_file, self._directory, name), self._directory / name)
         for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
-            self._move_aside(name)
+            removed(functools.partial(self._move_aside, name), self._directory / name)
 
     def _move_aside(self, name: str) -> None:
         """Also files of a save that was killed among its renames: no manifest says whose they are."""

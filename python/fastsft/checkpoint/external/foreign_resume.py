@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,9 @@ def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, ste
     content = load_plain(checkpoint.scaler, "the state of a loss scale")
     kept = {name: content.get(name) for name in _SCALER} if isinstance(content, dict) else {}
     if not kept or not all(isinstance(value, int | float) and value >= 0 for value in kept.values()):
-        raise ValueError(f"{checkpoint.scaler}: expected {', '.join(_SCALER)} as numbers, got {content}")
+        raise ValueError(
+            f"{checkpoint.scaler}: expected {', '.join(_SCALER)} as numbers, got {reprlib.repr(content)}"
+        )
     factors = (kept["growth_factor"], kept["backoff_factor"])
     if kept["growth_interval"] != (window := args.loss_scale_window):
         warn_of_change(checkpoint.directory, "loss_scale_window", kept["growth_interval"], window)
@@ -143,7 +146,10 @@ def _next_rate(path: Path | None) -> float | None:
     content = load_plain(path, "the state of a schedule")
     rates = content.get("_last_lr") if isinstance(content, dict) else None
     first = rates[0] if isinstance(rates, list | tuple) and rates else None
-    return float(first) if isinstance(first, int | float) else None
+    try:
+        return float(first) if isinstance(first, int | float) else None
+    except OverflowError:
+        return None
 
 
 def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:

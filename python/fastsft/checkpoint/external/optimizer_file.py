@@ -124,6 +124,6 @@ def common_step(path: Path, steps: Mapping[str, Any]) -> int:
 def _count(value: object) -> int | None:
     if isinstance(value, torch.Tensor):
         value = value.item() if value.numel() == 1 else None
-    if not isinstance(value, int | float) or value < 0 or not float(value).is_integer():
+    if not isinstance(value, int | float) or not 0 <= value < 1 << 62 or not float(value).is_integer():
         return None
     return int(value)

@@ -86,10 +86,13 @@ class ShardedFiles:
             parts = [(chunk, _read(chunk, dtype)) for chunk in chunks]
             if sum(part.numel() for _, part in parts) != torch.Size(size).numel():
                 raise ValueError("its chunks do not make the whole")
-            whole = torch.empty(size, dtype=dtype)
+            whole, is_there = torch.empty(size, dtype=dtype), torch.zeros(size, dtype=torch.bool)
             for chunk, part in parts:
                 spans = zip(chunk.offsets, chunk.sizes, strict=True)
-                whole[tuple(slice(begin, begin + count) for begin, count in spans)] = part
+                place = tuple(slice(begin, begin + count) for begin, count in spans)
+                whole[place], is_there[place] = part, True
+            if not bool(is_there.all()):
+                raise ValueError("its chunks overlap")
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
             raise ValueError(f"{self.folder}: {name} cannot be read ({_first_line(error)})") from error
         return whole
