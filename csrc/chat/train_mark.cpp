@@ -58,7 +58,9 @@ struct MarkValue {
   bool is_nothing = false;  // null, a blank text, or an empty list or object
   bool is_number = false;   // also as text
   bool is_word = false;     // another text, which is no JSON
+  bool is_json = false;     // a text that is a list or an object
   bool is_wish = false;     // a word that trainers may mean by it
+  bool is_small = false;    // a text of lower-case letters alone
 };
 
 // Words that say whether something is learned, in no form that is followed.
@@ -82,14 +84,16 @@ MarkValue read_mark_value(std::string_view json) {
   value.is_nothing =
       value.kind == ValueKind::kNull || (read.is_text() && text.empty()) ||
       ((value.kind == ValueKind::kArray || value.kind == ValueKind::kObject) && !read.is_true);
-  const bool is_json = !text.empty() && (text.front() == '[' || text.front() == '{');
+  value.is_json = read.is_text() && !text.empty() && (text.front() == '[' || text.front() == '{');
+  value.is_small =
+      read.is_text() && std::ranges::all_of(read.text, [](char c) { return c >= 'a' && c <= 'z'; });
   value.is_wish = read.is_text() && is_wish(text);
   if (value.kind == ValueKind::kTrue || value.kind == ValueKind::kFalse) {
     value.truth = value.kind == ValueKind::kTrue;
   } else if (is_plain) {
     value.truth = truth_of_text(text);
   }
-  value.is_word = read.is_text() && !value.truth && !value.is_number && !is_json;
+  value.is_word = read.is_text() && !value.truth && !value.is_number && !value.is_json;
   return value;
 }
 
@@ -122,13 +126,13 @@ SharedMark with_problem(const TrainMark& mark, std::string problem) {
 namespace {
 
 // Whether a record's field is a column of data that has the name of a mark: "weight": "70 kg",
-// "training": "NASA", "hair_loss": true.
+// "training": "NASA", "hair_loss": true. A small word may be a wish: "train": "never".
 bool is_data(MarkName name, JsonScanner scanner) {
   const ValueKind kind = scanner.peek();
   const MarkValue value = read_mark_value(scanner.read_raw());
-  if (value.is_word) return !value.is_wish;
-  return name == MarkName::kMixed && !value.is_wish && kind != ValueKind::kArray &&
-         kind != ValueKind::kObject && kind != ValueKind::kString;
+  if (name != MarkName::kMixed) return value.is_word && !value.is_nothing && !value.is_small;
+  return !value.is_wish && !value.is_json && kind != ValueKind::kArray &&
+         kind != ValueKind::kObject;
 }
 
 }  // namespace

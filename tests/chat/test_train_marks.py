@@ -112,11 +112,43 @@ def test_names_that_trainers_read_in_opposite_ways_stop_the_run(name: str) -> No
         [{"begin_offset": 0, "end_offset": 2, "train": False}],
         "0",
     ):
-        for index in (1, -1):
+        # Of a record, only lists have the form of marks under a name of other words, too.
+        for index in (1, -1) if name != "train_detail" or isinstance(value, list) else (1,):
             (fault,) = seen(record(name, value, index=index)).faults
             assert fault.remark == "bad_mark" and 'write "train": true or "train": false' in str(fault)
     for nothing in (None, [], ""):
         assert replies(seen(record(name, nothing))) == ["one", "two"]
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("weight", "70 kg"), ("training", "NASA"), ("train", "ICE 520"), ("mask", "N95"), ("mask", "User"),
+    ("loss", "Big loss"), ("used_in_training", "yes"), ("hair_loss", True), ("score_weight", 0.8), ("patient", {"weight": 70}),
+])  # fmt: skip
+def test_columns_of_data_are_not_used(name: str, value: Any) -> None:
+    assert replies(seen(record(name, value, index=-1))) == ["one", "two"]
+
+
+@pytest.mark.parametrize("value", ["disabled", "never", "none", "exclude"])
+def test_words_that_may_be_a_wish_stop_the_run(value: str) -> None:
+    for index in (1, -1):
+        (fault,) = seen(record("train", value, index=index)).faults
+        assert fault.remark == "bad_mark"
+    (fault,) = (
+        seen(record("train_mode", value)).faults if value != "never" else seen(record("train", value)).faults
+    )
+    assert fault.remark == "bad_mark"
+
+
+def test_lists_written_as_text_are_lists() -> None:
+    for value in ('[{"begin_offset": 0, "end_offset": 1, "train": false}]', "[0, 1]"):
+        (fault,) = seen(record("train_detail", value)).faults
+        assert fault.remark == "bad_mark"
+
+
+def test_results_of_tools_are_data() -> None:
+    made = record("id", "x")
+    made["messages"][2:2] = [{"role": "tool", "content": [{"item": "bag", "weight": 2.5, "train": "ICE"}]}]
+    assert not seen(made).faults
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -160,10 +192,11 @@ def test_several_fields() -> None:
 
 def test_inside_other_fields() -> None:
     for index in (1, -1):
-        for inside in ({"train": False}, {"weight": 0.5}, {"masked": 1}, {"loss_mask": 0}):
+        for inside in ({"train": False}, {"weight": 0}, {"masked": 1}, {"no_loss": "true"}):
             (fault,) = seen(record("metadata", inside, index=index)).faults
             assert '"metadata.' in str(fault) and 'it stands inside "metadata"' in str(fault)
-        assert replies(seen(record("metadata", {"train": True, "split": 0}, index=index))) == ["one", "two"]
+        for data in ({"train": True, "split": 0}, {"weight": 70}, {"mask": "a.png"}, {"loss": 0.5}):
+            assert replies(seen(record("metadata", data, index=index))) == ["one", "two"]
     tools = [{"type": "function", "function": {"name": "train", "parameters": {"weight": 0}}}]
     assert replies(seen(record("tools", tools, index=-1))) == ["one", "two"]
 
