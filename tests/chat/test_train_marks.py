@@ -122,7 +122,8 @@ def test_names_that_trainers_read_in_opposite_ways_stop_the_run(name: str) -> No
 
 @pytest.mark.parametrize(("name", "value"), [
     ("weight", "70 kg"), ("training", "NASA"), ("train", "ICE 520"), ("mask", "N95"), ("mask", "User"),
-    ("loss", "Big loss"), ("used_in_training", "yes"), ("hair_loss", True), ("score_weight", 0.8), ("patient", {"weight": 70}),
+    ("loss", "Big loss"), ("used_in_training", "yes"), ("hair_loss", True), ("score_weight", 0.8),
+    ("patient", {"weight": 70}),
 ])  # fmt: skip
 def test_columns_of_data_are_not_used(name: str, value: Any) -> None:
     assert replies(seen(record(name, value, index=-1))) == ["one", "two"]
