@@ -216,11 +216,24 @@ def test_rope_in_the_words_of_transformers_5(rope: dict[str, Any]) -> None:
     assert all(torch.equal(value, frequencies[1][name]) for name, value in frequencies[0].items())
 
 
-def test_rope_by_type_of_layer_needs_transformers_5() -> None:
-    rope = {"full_attention": {"rope_theta": 1e6, "rope_type": "default"}}
+def test_rope_by_type_of_layer_in_the_words_of_transformers_5() -> None:
+    rope = {
+        "full_attention": {"rope_theta": 5e5, "rope_type": "linear", "factor": 4.0},
+        "sliding_attention": {"rope_theta": 700.0, "rope_type": "default"},
+    }
+    older = {
+        "rope_theta": 5e5, "rope_local_base_freq": 700.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    }  # fmt: skip
     if int(transformers.__version__.split(".")[0]) < 5:
-        with pytest.raises(ValueError, match="install transformers 5"):
-            empty_model({"model_type": "gemma3_text", **DECODER, "rope_parameters": rope}, torch.float32)
+        written, same = (
+            dict(
+                empty_model({"model_type": "gemma3_text", **DECODER, **words}, torch.float32).named_buffers()
+            )
+            for words in ({"rope_parameters": rope}, older)
+        )
+        assert any("inv_freq" in name for name in written)
+        assert all(torch.equal(value, same[name]) for name, value in written.items())
 
 
 @pytest.mark.parametrize("setting", [{"output_router_logits": True}, {"layerdrop": 0.1}])

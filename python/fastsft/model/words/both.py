@@ -72,6 +72,13 @@ def _without_newer(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"config.json: {error}") from None
+
+
 def plain_numbers(value: Any) -> Any:
     """Numbers that JSON lacks as Python has them; transformers 5 writes {"__float__": "Infinity"}."""
     if isinstance(value, list):
@@ -79,7 +86,7 @@ def plain_numbers(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if value.keys() == {"__float__"}:
-        return float(value["__float__"])
+        return _number(value["__float__"])
     return {key: plain_numbers(each) for key, each in value.items()}
 
 
