@@ -301,7 +301,7 @@ def test_callbacks_are_added_and_removed(tmp_path):
     ("flags", "left"),
     [
         ({"eval_strategy": "steps"}, "no"),
-        ({"evaluation_strategy": "epoch", "eval_strategy": "no"}, "no"),
+        ({"evaluation_strategy": "epoch"}, "no"),
         ({"eval_strategy": "steps", "save_strategy": "best", "metric_for_best_model": "loss"}, "steps"),
         ({"eval_strategy": "epoch", "lr_scheduler_type": "reduce_lr_on_plateau"}, "epoch"),
         ({"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}, "epoch"),
