@@ -39,7 +39,8 @@ AT_DEFAULT: dict[str, str | None] = {
     "--q_lora False": WITHOUT_LORA,
     "--lora_rslora False": WITHOUT_LORA,
     "--save_merged False": WITHOUT_LORA,
-    "--lora False --lora_r 8": WITHOUT_LORA,
+    "--lora False --lora_r 8": "--lora False: --lora_r has no effect",
+    "--lora False --lora_r 8 --q_lora True": "--lora False: --lora_r, --q_lora have no effect",
     f"--lora True {FASTCHATS}": None,
     "--evaluation_strategy steps --eval_strategy no": "give one of the two",
     "--group_by_length True --train_sampling_strategy random": "contradict each other; give one",
@@ -140,7 +141,6 @@ GIVEN_BY = {
     "a dictionary": lambda _: read_arguments(DataclassParser(CLASSES), {"lora_r": 8}, {}),
     "words of a call": lambda _: read_arguments(DataclassParser(CLASSES), ["--lora_r", "8"], {}),
     "Python": lambda _: LoraArguments(lora_r=8),
-    "Python by place": lambda _: LoraArguments(False, 8),
     "parse_dict": lambda _: DataclassParser(LoraArguments).parse_dict({"lora_r": 8}),
     "HfArgumentParser": lambda _: transformers.HfArgumentParser(LoraArguments).parse_args_into_dataclasses(
         ["--lora_r", "8"]

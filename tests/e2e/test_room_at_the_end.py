@@ -169,7 +169,9 @@ def test_a_script_whose_save_fails_on_one_rank_is_not_waited_for(
     run = warm.start(flags, tmp_path / "out", 2, fault=("script_copies_to_full_disk",))
     statuses = run.wait(30)
     assert None not in statuses and statuses[0] == 1
-    assert "/backup/model: No space left on device" in run.text(name="err")
+    told = run.text(name="err")
+    assert "/backup/model: cannot go on: No space left on device; " in told
+    assert "bytes are free there; free some space" in told and "; 0 bytes" not in told
     assert WAITS not in run.text() and "another rank died" not in run.text(0, "err")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import huggingface_hub
 import pytest
 from peft import LoraConfig
 
-from fastsft.trainer import Trainer
+from fastsft.trainer import Trainer, hub_uploads
 from saving_run import make_trainer
 from tiny_models import write_model
 
@@ -143,7 +142,7 @@ def test_one_save_waits_for_a_slow_upload(
     assert not list(tmp_path.glob(".upload-*"))
 
 
-@pytest.mark.parametrize("failing", [["mkdtemp"], ["link", "copyfile"]])
+@pytest.mark.parametrize("failing", [["mkdtemp"], ["link", "fresh_file"]])
 def test_a_checkpoint_that_cannot_be_linked_ends_no_run(
     hub: Hub,
     model: Path,
@@ -153,7 +152,7 @@ def test_a_checkpoint_that_cannot_be_linked_ends_no_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     trainer = make_trainer(model, tmp_path, push_to_hub=True, num_train_epochs=1)
-    for module, name in ((tempfile, "mkdtemp"), (os, "link"), (shutil, "copyfile")):
+    for module, name in ((tempfile, "mkdtemp"), (os, "link"), (hub_uploads, "fresh_file")):
         if name in failing:
             monkeypatch.setattr(module, name, full_for_uploads(getattr(module, name)))
     trainer.train()

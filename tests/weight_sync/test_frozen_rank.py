@@ -79,7 +79,7 @@ def test_a_group_over_a_store_that_is_silent_is_not_made(backend: str) -> None:
         store = loopback_store(1, 2, timedelta(seconds=60), port.number)
         server.send_signal(signal.SIGSTOP)
         with pytest.raises(
-            RuntimeError, match=r"joining generation 0 .*has not answered within 0\.2 seconds"
+            RuntimeError, match=r"joining a group for weights: .*has not answered within 0\.2 seconds"
         ):
             WeightGroup(store, 1, 2, backend=backend, timeout_s=0.2)
     finally:

@@ -142,23 +142,41 @@ class Recorder:
         self._target.close()
 
 
-def test_a_replayed_joining_is_refused_by_name() -> None:
-    """What rank 1 of one job said, said again to the store of the next: rank 1 hears of it, in time."""
-    jobs = [HeldPort(), HeldPort()]
-    first = loopback_store(0, 2, TIMEOUT, jobs[0].number)
-    recorder = Recorder(jobs[0].number)
+def said_by_rank_1(port: int) -> bytes:
+    """All that rank 1 says to the store of a job at `port` while it joins a group and receives."""
+    store, recorder = loopback_store(0, 2, TIMEOUT, port), Recorder(port)
     try:
-        sent, got = in_threads([lambda: broadcast(first, 0), lambda: broadcast(client(recorder.port), 1)])
-        assert torch.equal(sent, got) and b"joined/1" in recorder.said
-        second = loopback_store(0, 2, TIMEOUT, jobs[1].number)
-        stranger = send(jobs[1].number, recorder.said)
-        second.wait(["weights/0/joined/1"], TIMEOUT)
-        with pytest.raises(ValueError, match="rank 1 has joined generation 0 of this group before"):
-            WeightGroup(client(jobs[1].number), 1, 2, timeout_s=5.0)
-        with pytest.raises(RuntimeError):  # nobody answers at the address that the stranger gave
-            WeightGroup(second, 0, 2, timeout_s=5.0)
-        stranger.close()
+        sent, got = in_threads([lambda: broadcast(store, 0), lambda: broadcast(client(recorder.port), 1)])
     finally:
         recorder.close()
-        for job in jobs:
-            job.close()
+    assert torch.equal(sent, got) and b"seat/1" in recorder.said
+    return recorder.said
+
+
+def test_a_joining_replayed_before_the_members_come_changes_nothing(port: int) -> None:
+    """What rank 1 of one job said, said again to the store of the next: the true rank 1 takes the seat."""
+    with contextlib.closing(HeldPort()) as other:
+        said = said_by_rank_1(other.number)
+    server = loopback_store(0, 2, TIMEOUT, port)
+    with send(port, said):
+        server.wait(["weights/seat/1"], TIMEOUT)
+        sent, got = in_threads([lambda: broadcast(server, 0), lambda: broadcast(client(port), 1)])
+    assert torch.equal(sent, got) and got[-1] == 99_999
+
+
+def test_a_joining_replayed_over_a_member_is_refused_by_name(port: int) -> None:
+    """Rank 1, which waits for rank 0 in its seat, hears in time that another has taken the seat."""
+    with contextlib.closing(HeldPort()) as other:
+        said = said_by_rank_1(other.number)
+    server, strangers = loopback_store(0, 2, TIMEOUT, port), contextlib.ExitStack()
+
+    def replay() -> None:
+        server.wait(["weights/seat/1"], TIMEOUT)
+        strangers.enter_context(send(port, said))
+
+    def join() -> None:
+        with pytest.raises(ValueError, match="rank 1: process .* has joined this group under the same rank"):
+            WeightGroup(client(port), 1, 2, timeout_s=20.0)
+
+    with strangers:
+        in_threads([replay, join])

@@ -46,7 +46,7 @@ class LoraArguments(RecordsGiven):
         ]
         # --lora False next to a file that has all flags of adapters switches them off.
         if idle and was_given(self, "lora"):
-            warn_once(f"--lora False: --{', --'.join(idle)} have no effect")
+            warn_once(f"--lora False: --{', --'.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect")
         elif idle:
             raise RefusedFlagsError(
                 f"--{', --'.join(idle)}: expected with --lora True, or in python -m fastsft.train_lora; "

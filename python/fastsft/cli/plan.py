@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
-        help="adapters next to a frozen model",
+        help="adapters next to a frozen model", action=FieldAction,
     )  # fmt: skip
     usual = LoraArguments()
     for name in _LORA:
@@ -175,9 +175,8 @@ def _setting(args: argparse.Namespace) -> Setting:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    lora = LoraArguments(
-        lora=args.lora, **{name: getattr(args, name) for name in _LORA if name in fields_on_line(args)}
-    )
+    on_line = fields_on_line(args)
+    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in on_line})
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")

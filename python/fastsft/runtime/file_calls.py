@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
@@ -73,14 +75,15 @@ def explained(error: OSError, operation: str, path: str | os.PathLike[str]) -> O
 
 def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
     if number == errno.ENOSPC:
-        return f"; {_free_bytes(path)} bytes are free there; free some space or choose another directory"
+        return f"{_free_space(path)}; free some space or choose another directory"
     advice = _WAYS_OUT.get(number or 0)
     return f"; {advice}" if advice else ""
 
 
-def _free_bytes(path: str | os.PathLike[str]) -> int:
-    try:
-        found = os.statvfs(os.path.dirname(path) or ".")
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
+def _free_space(path: str | os.PathLike[str]) -> str:
+    """Of the first folder above `path` that is there."""
+    for folder in Path(path).absolute().parents:
+        with contextlib.suppress(OSError):
+            found = os.statvfs(folder)
+            return f"; {found.f_bavail * found.f_frsize} bytes are free there"
+    return ""
