@@ -15,7 +15,7 @@ import torch
 
 from fastsft.model.generic.carried import integer_buffers
 from fastsft.model.generic.empty_model import FAULTS, first_line
-from fastsft.model.generic.whole_model import whole_model
+from fastsft.model.generic.whole_model import older_renaming, whole_model
 from fastsft.model.stored_tensor import StoredTensor
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def buffer_names(model: PreTrainedModel) -> dict[str, str]:
 
 
 def name_in_memory(model: PreTrainedModel, name: str) -> str:
-    """The name that a tensor `name` of files has in a model that is a part of another one."""
+    """The name that a tensor `name` of files has in the model, which may be a part of another one."""
     whole = whole_model(model)
-    return name if whole is None else whole.name_in_memory(name)
+    return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
 
 def _by_conversion(

@@ -124,9 +124,10 @@ def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str,
     """The tensors of the model that `stored` has, each with its name there.
 
     A name may lack the prefix of the base model, or have it too much, as transformers allows; a tied
-    tensor has one name of several.
+    tensor has one name of several; a class of transformers 4 may rename what it loads.
     """
     prefix = _prefix(model)
+    by_memory = {name_in_memory(model, name): name for name in stored}
     others: dict[str, list[str]] = {}
     for alias, name in aliases(model, units).items():
         others.setdefault(name, []).append(alias)
@@ -134,7 +135,9 @@ def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str,
     for one in (each for unit in units for each in unit.parameters):
         for tensor in one.stored:
             is_alone = len(one.stored) == 1 and tensor.within is None
-            more = (one.name, *others.get(one.name, ())) if is_alone else ()
+            more = (
+                (one.name, *others.get(one.name, ()), by_memory.get(one.name, one.name)) if is_alone else ()
+            )
             names = (each for name in (tensor.name, *more) for each in spellings(name, prefix))
             match = next((each for each in names if each in stored), None)
             if match is not None:

@@ -102,8 +102,7 @@ def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
             rename_source_key,
         )
     except ImportError:  # transformers 4
-        rules: dict[str, str] = getattr(model, "_checkpoint_conversion_mapping", None) or {}
-        return lambda name: _first_match(rules, name)
+        return lambda name: older_renaming(model, name)
     mapping, known = get_model_conversion_mapping(model), model.state_dict()
     renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
     converters = [each for each in mapping if isinstance(each, WeightConverter)]
@@ -116,8 +115,12 @@ def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
     return renamed
 
 
-def _first_match(rules: dict[str, str], name: str) -> str:
-    """Source: `_get_key_renaming_mapping` of transformers 4.57."""
+def older_renaming(model: PreTrainedModel, name: str) -> str:
+    """The name in memory by the class's own rule of transformers 4; 5 has none, and keeps `name`.
+
+    Source: `_get_key_renaming_mapping` of transformers 4.57.
+    """
+    rules: dict[str, str] = getattr(model, "_checkpoint_conversion_mapping", None) or {}
     for pattern, replacement in rules.items():
         renamed, count = re.subn(pattern, replacement, name)
         if count:

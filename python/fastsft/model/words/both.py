@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.model.words.families import DEFAULT_THETA, LAYER_KINDS, OLDER_KINDS, SCALED, TWO_NAMES
+from fastsft.model.words.families import (
+    DEFAULT_THETA,
+    LAYER_KINDS,
+    OLDER_KINDS,
+    SCALED,
+    TWO_NAMES,
+    WINDOWS,
+)
 from fastsft.model.words.rope import (
     PARAMETERS,
     SCALING,
@@ -106,7 +113,18 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
     for names in TWO_NAMES.get(kind, ()):
         values = [made[name] for name in names if name in made]
         made |= dict.fromkeys(names, values[0]) if values else {}
-    return made
+    return made | _windows(kind, made)
+
+
+def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The window that the installed release computes with, in the words of both."""
+    if kind not in WINDOWS:
+        return {}
+    both, usual, one = WINDOWS[kind]
+    window = config.get(both, usual) // 2
+    if library_major() > 4:
+        window = config.get(one, window)
+    return {both: 2 * window, one: window}
 
 
 def _is_config(name: str, value: object) -> bool:

@@ -77,3 +77,7 @@ OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 
 # Keys with one value and two names: a file has both.
 TWO_NAMES = {"qwen3_moe": (("num_experts", "num_local_experts"),)}
+
+# (window to both sides, its default, window to one side): transformers 4 writes the last, and takes half of
+# the first whatever a file has for the last; 5 takes the last where a file has it.
+WINDOWS = {"modernbert-decoder": ("local_attention", 128, "sliding_window")}
