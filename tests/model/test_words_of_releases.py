@@ -6,12 +6,17 @@ Recorded with transformers 5.24 by tests/support/version_words.py.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
+from safetensors.torch import load_file
 
 from fastsft.model.config import config_to_save
+from fastsft.model.generic.placement import place
+from fastsft.model.generic.weights import tensor_names
 from fastsft.model.model_config import ModelConfig, stretch_positions
 from fastsft.model.words.both import in_both_words, in_older_words, missing_words
 from fastsft.tokenizer.both_words import tokenizer_words
@@ -66,6 +71,40 @@ def test_layer_kinds_experts_and_numbers() -> None:
     assert in_both_words({"model_type": "qwen3_moe", "num_local_experts": 4})["num_experts"] == 4
     numbers = {"model_type": "mamba2", "time_step_limit": [0.0, {"__float__": "Infinity"}]}
     assert in_both_words(numbers)["time_step_limit"] == [0.0, float("inf")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"sliding_window": 8},
+        {"local_attention": 16},
+        {"local_attention": 16, "sliding_window": 8},
+        {"local_attention": 16, "sliding_window": 4},
+    ],
+)
+def test_windows_are_those_of_the_installed_release(source: dict[str, int]) -> None:
+    """transformers 4 takes half of local_attention alone, and 5 sliding_window where a file has it."""
+    kind = "modernbert-decoder"
+    trained = transformers.AutoConfig.for_model(kind, **source).sliding_window
+    saved = in_both_words({"model_type": kind, **source})
+    assert (saved["local_attention"], saved["sliding_window"]) == (2 * trained, trained)
+
+
+@pytest.mark.skipif(not IS_OLDER, reason="transformers 5 renames by a mapping of its own")
+def test_names_that_a_class_of_transformers_4_renames(tmp_path: Path) -> None:
+    """Files that transformers 4.57 saves have model.language_model. for model."""
+    source = older("gemma3n_text", "default", None)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**source), dtype=torch.float32
+    )
+    model.save_pretrained(tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+    assert any(name.startswith("model.language_model.") for name in held)
+    names = tensor_names(model, place(model), held)
+    assert sorted(names.values()) == sorted(held)
+    for name, stored in names.items():
+        assert torch.equal(model.state_dict()[name], held[stored])
 
 
 def test_inner_configurations_are_translated() -> None:

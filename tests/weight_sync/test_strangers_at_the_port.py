@@ -175,7 +175,7 @@ def test_a_joining_replayed_over_a_member_is_refused_by_name(port: int) -> None:
         strangers.enter_context(send(port, said))
 
     def join() -> None:
-        with pytest.raises(ValueError, match="rank 1: process .* has joined this group under the same rank"):
+        with pytest.raises(ValueError, match=r"rank 1: process .* has joined this group under the same rank"):
             WeightGroup(client(port), 1, 2, timeout_s=20.0)
 
     with strangers:
