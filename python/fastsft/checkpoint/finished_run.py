@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
+from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
+from fastsft.checkpoint.save import rotate_what_is_left
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable
@@ -68,6 +70,8 @@ def finished_output(
     if record is None:
         return None
     step = record["step"]
+    if args.save_total_limit and record["best"] is not None:
+        rotate_what_is_left(args, folder, [record["best"], source_checkpoint(model, folder)])
     _tell_parent(folder, record)
     tell(
         f"{folder}: this run is finished: step {step} of {step}; nothing is trained, and --no_resume True "
@@ -193,7 +197,16 @@ def _matching_record(
         return None
     if _has_other_base(record.get("base_weights"), model.base_weights()):
         return None
-    return record if _are_as_written(folder, record) else None
+    return {**record, "best": _best_checkpoint(folder)} if _are_as_written(folder, record) else None
+
+
+def _best_checkpoint(folder: Path) -> str | None:
+    """Name of the best checkpoint by the state of the run; "" when there is none, None when unknown."""
+    try:
+        state = TrainerState.load_from_json(folder / "trainer_state.json")
+    except (ValueError, OSError, TypeError):
+        return None
+    return Path(state.best_model_checkpoint or "").name
 
 
 def _record_of_another(
