@@ -7,6 +7,7 @@ docs/spec/reliability.md, rows R20 and R21. FASTSFT_SWEEP_TABLE names a file for
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fault_sweep import HEADER, Scenario, Sweep, build, chosen
+from fault_sweep import FROM_THEN_ON, HEADER, ONCE, Fault, Scenario, Sweep, build, chosen
 from small_model import write_small_model
 from warm_ranks import TRAINER, WarmRanks, spread
 
@@ -98,24 +99,73 @@ def table() -> Path | None:
     return Path(TABLE) if TABLE else None
 
 
-def check(sweep: Sweep, name: str, scenario: Scenario, table: Path | None = None) -> None:
-    sweep.record(scenario)
+def wrong_of(
+    sweep: Sweep, scenario: Scenario, faults: list[Fault], name: str, table: Path | None
+) -> list[str]:
     wrong = []
-    for fault in chosen(scenario, name):
+    for fault in faults:
         trial = sweep.trial(scenario, fault)
         if table:
             with table.open("a") as file:
                 file.write(trial.row(name))
         wrong += [f"{fault}: {trial.first}: {trial.said}: {text}" for text in trial.wrong]
-    assert not wrong, "\n".join(wrong)
+    return wrong
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", NAMES)
 def test_all_faults(sweep: Sweep, scenarios: dict[str, Scenario], table: Path | None, name: str) -> None:
-    check(sweep, name, scenarios[name], table)
+    scenario = scenarios[name]
+    sweep.record(scenario)
+    faults = chosen(scenario, name)
+    assert len(faults) == scenario.faults
+    assert wrong_of(sweep, scenario, faults, name, table) == []
 
 
-def test_some_faults(sweep: Sweep, flags: dict[str, Any]) -> None:
-    """A kill, and errors for a moment and for good."""
-    check(sweep, "some", Scenario({**flags, "max_steps": 2}, 8))
+# What once left a folder, put a model of its own aside, or ended a run over nothing.
+FOUND: dict[str, tuple[dict[str, Any], list[Fault]]] = {
+    "plain": (
+        {},
+        [
+            Fault(0, "rename .fastsft-trash-.fastsft-new-*-*", 1, ONCE, "EDQUOT"),
+            Fault(0, "unlink .fastsft-trash-.fastsft-new-*-*/manifest.json", 1, ONCE, "EACCES"),
+            Fault(0, "rename .fastsft-trash-checkpoint-2-*", 1, ONCE, "ENOSPC"),
+        ],
+    ),
+    "LoRA, merged": (
+        {"lora": True, "lora_r": 2, "save_merged": True},
+        [Fault(0, "close .fastsft-tmp-.fastsft-merged.json-*", 1, ONCE, "ENOSPC")],
+    ),
+    "token cache": ({}, [Fault(0, "close *.lock", 1, ONCE, "ENOSPC")]),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_some_faults(sweep: Sweep, flags: dict[str, Any], name: str) -> None:
+    """Faults that the sweep found, and of a plain run a few others."""
+    more, faults = FOUND[name]
+    scenario = Scenario({**flags, **more, "max_steps": 4}, 3, cache=name == "token cache")
+    sweep.record(scenario)
+    others = chosen(scenario, "some") if name == "plain" else []
+    assert wrong_of(sweep, scenario, [*faults, *others], name, None) == []
+
+
+ON_ONE_RANK = [
+    Fault(1, "write .fastsft-tmp-2-*/optimizer-rank-00001-of-00002.safetensors", 1, FROM_THEN_ON, "ENOSPC"),
+    Fault(1, "create .fastsft-tmp-model-*/model.safetensors", 1, FROM_THEN_ON, "EACCES"),
+    Fault(0, "create .fastsft-tmp-train_results.json-*", 1, FROM_THEN_ON, "EIO"),
+]
+
+
+@pytest.mark.parametrize("fault", ON_ONE_RANK, ids=lambda fault: fault.error)
+def test_a_save_that_fails_on_one_rank_ends_both(
+    sweep: Sweep, flags: dict[str, Any], tmp_path: Path, fault: Fault
+) -> None:
+    """The rank itself with its error, and the other because of it: under a launcher the run has status 1."""
+    run = sweep.start(Scenario(spread({**flags, "max_steps": 2}, 2), 0, ranks=2), tmp_path, fault)
+    other = 1 - fault.rank
+    statuses = run.wait(60)
+    assert (statuses[fault.rank], statuses[other]) == (1, 3), run.all_text()
+    assert os.strerror(getattr(errno, fault.error)) in run.text(fault.rank, "err")
+    assert f"rank {fault.rank} failed: " in run.text(other, "err")
+    assert "Traceback" not in run.all_text()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, recover_directory
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files
@@ -225,6 +225,14 @@ def commit_checkpoint(
     if directory.kept:
         tell(f"what fastsft did not write in {target} is now in {directory.kept}")
     rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def recover(folder: Path) -> None:
+    """Finish or remove what earlier saves left in `folder`, which is made where it is not there."""
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(folder):
+        tell(f"removed {folder / name}, left by an interrupted save")
 
 
 def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
