@@ -1,4 +1,4 @@
-"""Two processes with one RANK, and one that refuses its own, are named within seconds; a restarted one is not."""
+"""Two processes with one RANK, and one that refuses its own, are named within seconds."""
 
 from __future__ import annotations
 
