@@ -213,7 +213,9 @@ std::string install_file_set(FileSystem& file_system, const std::string& parent,
   for (const auto& stale : stale_weight_files(file_system, parent, names)) {
     file_system.remove_file(join_path(parent, stale));
   }
-  delete_directory(file_system, set);
+  // The model is there: what is left of the set ends nothing, and the next start removes it.
+  Unremoved unremoved;
+  or_unremoved(&unremoved, [&] { delete_directory(file_system, set); });
   return kept;
 }
 

@@ -49,8 +49,10 @@ std::string way_out(int error, const std::string& path) {
     case ENAMETOOLONG:
       return "; choose a shorter path";
     case EIO:
-      return "; the disk or the network failed three times more: look at the system's log "
-             "(`dmesg`), then start the same command again";
+      return "; the disk or the network failed: look at the system's log (`dmesg`), then start the "
+             "same command again";
+    case ENOMEM:
+      return "; the kernel has no memory left: end other programs, or use a machine with more";
     case ESTALE:
       return "; the network file system lost it: mount it again, then start the same command again";
     default:

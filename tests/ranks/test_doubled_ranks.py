@@ -1,4 +1,4 @@
-"""Two processes with one RANK are named within seconds; a rank that was started again is none of them."""
+"""Two processes with one RANK, and one that refuses its own, are named within seconds."""
 
 from __future__ import annotations
 
@@ -88,6 +88,17 @@ def test_a_second_rank_0_is_named_on_both(ranks: Ranks) -> None:
     for line in refused(*started):
         assert line.startswith("rank 0: error: RANK: two processes say they are rank 0 of 2: process ")
         assert all(str(process.pid) in line for process in started)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("RANK", "2"), ("RANK", "one"), ("WORLD_SIZE", "0")])
+def test_a_process_that_refuses_its_own_place_ends_those_that_wait(
+    ranks: Ranks, variable: str, value: str
+) -> None:
+    wrong = ranks.start(1, 2, **{variable: value})
+    first, second = refused(ranks.start(0, 2), wrong)
+    assert second.startswith(f"error: {variable}: expected a number from ")
+    assert first.startswith(f"rank 0: error: process {wrong.pid} on ")
+    assert second.removeprefix("error: ") in first
 
 
 def test_one_that_comes_when_all_have_met_is_refused_alone(ranks: Ranks) -> None:

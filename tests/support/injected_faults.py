@@ -290,3 +290,17 @@ def fail_with(rank: int, target: str, number: int, ranks: list[int]) -> None:
         return original(*args, **kwargs)
 
     around(target, act)
+
+
+def count_calls(
+    rank: int, only_rank: int, folders: list[str], record: str, call: str, nth: int, fault: int, number: int
+) -> None:
+    """Write down what changes files below `folders` into `record`-<rank>; a fault on one rank.
+
+    Needs call_faults.cpp (fault_sweep.py builds it) to be preloaded.
+    """
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    place = ("\n".join(folders).encode(), f"{record}-{rank}".encode())
+    library.count_calls(*place, call.encode() if rank == only_rank else b"", nth, fault, number)

@@ -32,14 +32,14 @@ def _words(value: Any) -> list[str]:
 class WarmRanks:
     """Starts runs; close it when done."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, environment: dict[str, str] | None = None) -> None:
         self._logs = logs
         paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(SUPPORT)])
         hidden = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
         env = {name: value for name, value in os.environ.items() if name not in hidden}
         self._process = subprocess.Popen(
             [sys.executable, str(SUPPORT / "warm_program.py")],
-            env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **(environment or {})},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._answer() == "ready"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
+from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
+from fastsft.checkpoint.save import recover, rotate_what_is_left
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable
@@ -19,6 +21,7 @@ from fastsft.model.file_sets import is_kept_apart
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
+from fastsft.ranks.save_place import writes_small_files
 from fastsft.reporting.progress_events import ProgressEvents
 from fastsft.reporting.status import Run, Status
 from fastsft.runtime.messages import tell
@@ -68,12 +71,22 @@ def finished_output(
     if record is None:
         return None
     step = record["step"]
+    _remove_what_is_left(folder, args, model, record["best"])
     _tell_parent(folder, record)
     tell(
         f"{folder}: this run is finished: step {step} of {step}; nothing is trained, and --no_resume True "
         "trains it again"
     )
     return TrainOutput(step, record["training_loss"], record["metrics"])
+
+
+def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
+    """Of saves and of checkpoints that the run could not remove; collective. best: one that stays."""
+    agreement = Agreement(f"removing what saves left in {folder}")
+    agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
+    agreement.settle(None)
+    if args.save_total_limit and best is not None:
+        rotate_what_is_left(args, folder, [best, source_checkpoint(model, folder)])
 
 
 def check_no_other_model(
@@ -193,7 +206,16 @@ def _matching_record(
         return None
     if _has_other_base(record.get("base_weights"), model.base_weights()):
         return None
-    return record if _are_as_written(folder, record) else None
+    return {**record, "best": _best_checkpoint(folder)} if _are_as_written(folder, record) else None
+
+
+def _best_checkpoint(folder: Path) -> str | None:
+    """Name of the best checkpoint by the state of the run; "" when there is none, None when unknown."""
+    try:
+        state = TrainerState.load_from_json(folder / "trainer_state.json")
+    except (ValueError, OSError, TypeError):
+        return None
+    return Path(state.best_model_checkpoint or "").name
 
 
 def _record_of_another(

@@ -8,16 +8,21 @@ import threading
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, recover_directory
+from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
+from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.runtime.protected import tell_unremoved
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of the errors that say so
@@ -220,6 +225,23 @@ def commit_checkpoint(
     if directory.kept:
         tell(f"what fastsft did not write in {target} is now in {directory.kept}")
     rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def recover(folder: Path) -> None:
+    """Finish or remove what earlier saves left in `folder`, which is made where it is not there."""
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(folder):
+        tell(f"removed {folder / name}, left by an interrupted save")
+
+
+def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
+    """Remove the checkpoints that an earlier start had still to remove; collective."""
+    agreement = Agreement(f"removing checkpoints of {output_dir} above --save_total_limit")
+    agreement.attempt_if(
+        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
+    )
+    agreement.settle(None)
 
 
 def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:

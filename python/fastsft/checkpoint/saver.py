@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain
-from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight, recover_directory
+from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain, recover
+from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
 from fastsft.ranks.process_group import gather_objects
-from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
@@ -276,17 +275,10 @@ def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
 
 def _check_room(trainer: SavedRun, folder: Path) -> int:
     """The bytes that a checkpoint in `folder` needs."""
-    _recover(folder)
+    recover(folder)
     needed = needed_bytes(trainer)
     check_free_space(folder, needed)
     return needed
-
-
-def _recover(folder: Path) -> None:
-    check_still_held(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in recover_directory(folder):
-        tell(f"removed {folder / name}, left by an interrupted save")
 
 
 def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
@@ -295,7 +287,7 @@ def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
     Where rotation will remove a checkpoint for the new one, that one's room is the models'. What else is
     removed meanwhile is not known.
     """
-    _recover(folder)
+    recover(folder)
     checkpoint, models = needed_bytes(trainer) if _will_save(trainer) else 0, trainer.bytes_at_end
     limit, there = trainer.args.save_total_limit or 0, len(_C.list_checkpoints(str(folder)))
     check_free_space(folder, checkpoint)

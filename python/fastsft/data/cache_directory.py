@@ -56,7 +56,8 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
     path = directory / f"{key}.lock"
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context(_open_lock(path))
+            file = _open_lock(path)
+            stack.callback(_close, file)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -68,6 +69,12 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
         except ValueError as error:
             tell(f"the data is labelled without a lock: {error}")
         yield
+
+
+def _close(file: FileIO) -> None:
+    """Close the lock file, in which nothing was written that could be lost."""
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def _open_lock(path: Path) -> FileIO:

@@ -10,7 +10,7 @@ from fastsft.lora.opening import find_targets
 from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.choice import open_model
-from fastsft.model.conversion import Converted, convert_model
+from fastsft.model.conversion import Converted, Replaces, convert_model
 from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import StoredWeights
 
@@ -25,7 +25,7 @@ def merge_adapter(
     *,
     dtype: str | None = None,
     max_shard_size: int = 5_000_000_000,
-    replaces: bool = False,
+    replaces: Replaces | None = None,
 ) -> Converted:
     """Write the base model with the adapter merged into it to the directory `target`.
 

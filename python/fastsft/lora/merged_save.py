@@ -24,7 +24,7 @@ from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.runtime.written_files import Digest, digest_of_file
+from fastsft.runtime.written_files import Digest, digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 FOLDER = "merged"
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-_RECORD, _KEY = ".fastsft-merged.json", "manifest"  # of what --save_merged wrote into the folder
+_RECORD, _KEY = ".fastsft-merged.json", "manifest"  # of what --save_merged writes into the folder
+_BEFORE = "before"  # what it had written, until the new model is there
 
 
 def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
@@ -128,9 +129,8 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
             model.source_directory,
             dtype=dtype,
             max_shard_size=parse_size(args.max_shard_size),
-            replaces=True,
+            replaces=lambda manifest: _note(folder, manifest),
         )
-        replace_file(folder / _RECORD, json.dumps({_KEY: _digest(folder)}) + "\n")
         tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
 
     agreement = Agreement(f"merging into {folder / FOLDER}")
@@ -150,10 +150,19 @@ def _digest(folder: Path) -> Digest:
     return digest_of_file(folder / FOLDER / "manifest.json")
 
 
+def _note(folder: Path, manifest: str) -> None:
+    """Put the model of this manifest.json on record, before it is there: a run may end at any moment."""
+    place = folder / FOLDER
+    before = {_BEFORE: _digest(folder)} if os.path.lexists(place) else {}
+    text = json.dumps({_KEY: digest_of(manifest.encode()), **before})
+    replace_file(folder / _RECORD, text + "\n")
+
+
 def _is_own(folder: Path) -> bool:
     """True if --save_merged wrote the model that fastsft wrote there: `fastsft convert` writes such, too."""
     try:
-        return bool(read_json_object(folder / _RECORD).get(_KEY) == list(_digest(folder)))
+        record = read_json_object(folder / _RECORD)
+        return list(_digest(folder)) in (record.get(_KEY), record.get(_BEFORE))
     except ValueError:  # also where there is no record, as of older versions
         return False
 

@@ -49,6 +49,7 @@ _ROOM_FOR_A_HEADER, _ROOM_FOR_CONFIGURATION = 256, 1 << 20  # of a tensor's name
 _STEP, _LAYOUT = 0, ""  # in the manifest: no checkpoint has these
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
+Replaces = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def convert_model(
     tokenizer: Path | None = None,
     *,
     trust_remote_code: bool = False,
-    replaces: bool = False,
+    replaces: Replaces | None = None,
 ) -> Converted:
     """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
 
@@ -81,7 +82,8 @@ def convert_model(
     is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. trust_remote_code:
     a model class of `source` is run. replaces: `target` may be there, if a conversion wrote it
     (`is_converted`); it is there until the new one is whole, and what others put into it is kept aside, with
-    a line. Only for who holds its parent. One unit is in memory at a time. `target` appears whole or not at
+    a line. It is called with the text of the new manifest.json just before. Only for who
+    holds its parent. One unit is in memory at a time. `target` appears whole or not at
     all. ValueError for a source that is not a whole model of a known family, a target that is there, and a
     value that the dtype cannot hold.
     """
@@ -105,7 +107,10 @@ def convert_model(
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
         number = sum(each.name.endswith(".safetensors") for each in files)
         files += _write_small_files(Path(staging.path), model, dtype, tokenizer or source)
-        staging.commit(target.name, _C.Manifest(_STEP, 1, _LAYOUT, files))
+        manifest = _C.Manifest(_STEP, 1, _LAYOUT, files)
+        if replaces:
+            replaces(manifest.json())
+        staging.commit(target.name, manifest)
         if not replaces:
             _take_place(workshop / target.name, target)
         elif staging.kept:

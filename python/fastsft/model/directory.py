@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
-from fastsft.model.file_sets import install_file_set
+from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
@@ -321,6 +321,7 @@ def _install(
     files = own if each else joined_digests(reports)
     name = _C.file_set_name()
     manifest = _C.Manifest(getattr(trainer.state, "global_step", 0), trainer.engine.world_size, "", files)
+    note_file_set(folder, files)
     staging.commit(name, manifest)
     check_still_held(folder)
     install_file_set(folder, name)

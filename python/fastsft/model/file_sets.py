@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
 from fastsft.runtime.protected import removed
 from fastsft.runtime.written_files import is_written
 from fastsft.tokenizer.kept_files import is_tokenizer_file
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 
 def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
@@ -31,6 +35,14 @@ _kept_apart: set[str] = set()  # directories whose newest model is in a folder o
 def is_kept_apart(directory: str | Path) -> bool:
     """True if the model that this process saved to `directory` last is in a folder of its own there."""
     return os.path.realpath(directory) in _kept_apart
+
+
+def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
+    """Put the files of a set on record as fastsft's before it is committed.
+
+    Where a run ends between its commit and `install_file_set`, the next start gives them their names.
+    """
+    note_written(Path(directory), {file.name: (file.size, file.crc32c) for file in files})
 
 
 def install_file_set(directory: str | Path, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.model.directory import ModelForm, open_file_set, write_small_files
 from fastsft.model.family import ties_embeddings
-from fastsft.model.file_sets import install_file_set
+from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.stored_weights import BITS, StoredWeights, bits_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def save_given_weights(
         files = _write_weights(path, tensors, form, trainer.model) if adapter is None else adapter.write(path)
         files += write_small_files(trainer, staging.path, form)
         name = _C.file_set_name()
+        note_file_set(folder, files)
         staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))
         install_file_set(folder, name)
     finally:

@@ -16,11 +16,12 @@ from fastsft.program.error_file import write_error_file
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
+from fastsft.ranks.refused_place import tell_waiting_ranks
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.file_calls import explained, is_of_limits
-from fastsft.runtime.place import launch_or_alone
+from fastsft.runtime.place import PlaceError, launch_or_alone
 from fastsft.runtime.standard_streams import make_best_effort, say
 from fastsft.runtime.terminal_text import fitted, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
@@ -55,6 +56,11 @@ def run_script(script: Callable[[], object]) -> None:
             if launch_or_alone().world_size > 1:
                 _end_process(error.code)
             raise
+        except PlaceError as error:
+            write_error_file(line := f"error: {error}")
+            say(_for_terminal(line), to_stderr=True)
+            tell_waiting_ranks(str(error))
+            _leave(EXIT_ERROR, "")
         except ValueError as error:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")
         except KeyboardInterrupt:

@@ -23,6 +23,11 @@ _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
 _PAUSE_S, _LINGER_S, _PROBE_S, _KNOCK_S = 0.05, 1.0, 2.0, 5.0
 
 
+def meeting_name(round: int) -> str:
+    """The first part of all keys of a meeting in the store."""
+    return f"fastsft/meeting/{round}"
+
+
 class RollCall:
     """The meeting of `world_size` ranks, of which this one is `rank`, at the store that `connect` gives.
 
@@ -48,7 +53,7 @@ class RollCall:
     ) -> None:
         self._connect, self._rank, self._world_size, self._where = connect, rank, world_size, where
         self._serves, self._refusals_s = serves, refusals_s
-        self._name, self._knock = f"fastsft/meeting/{round}", knock
+        self._name, self._knock = meeting_name(round), knock
         self._claim = Claim(self._name, rank, world_size, restarts=restarts)
         self._mine = {
             "form": _FORM,
@@ -162,13 +167,13 @@ class RollCall:
         return [rank for rank in range(self._world_size) if not store.check([self._key(rank)])]
 
     def _refuse(self, store: Store) -> None:
-        first = _read(store.get(self._key(0)))
         found = json.loads(store.get(f"{self._name}/differs"))
         if self._rank == 0:
             time.sleep(_LINGER_S)  # the store may go with this process, and the others read it
         if isinstance(found, dict):
             raise ValueError(found["told"])
         rank, other = found
+        first = _read(store.get(self._key(0)))
         if first.get("form") != other.get("form"):
             raise ValueError(
                 f"rank {rank} runs another version of fastsft than rank 0; install the same on all"

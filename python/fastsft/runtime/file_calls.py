@@ -30,8 +30,9 @@ _WAYS_OUT = {
     errno.EISDIR: "a folder has that name: move it away, or choose another name",
     errno.EEXIST: "another program makes files of our names there: stop it, or choose another directory",
     errno.ELOOP: "a link was put there: remove it, or choose a directory that others cannot write to",
-    errno.EIO: "the disk or the network failed three times more: look at the system's log (`dmesg`), then "
+    errno.EIO: "the disk or the network failed: look at the system's log (`dmesg`), then "
     "start the same command again",
+    errno.ENOMEM: "the kernel has no memory left: end other programs, or use a machine with more",
     errno.ESTALE: "the network file system lost it: mount it again, then start the same command again",
 }
 

@@ -21,15 +21,22 @@ class Launch:
     local_world_size: int = 1
 
 
+class PlaceError(ValueError):
+    """The launcher's variables give this process no place among the ranks."""
+
+
 def launch(environ: Mapping[str, str] | None = None) -> Launch:
     """The place of this process by torchrun's variables, else by those of a SLURM step, else alone.
 
-    ValueError, naming the variable, where one of them makes no sense.
+    PlaceError, naming the variable, where one of them makes no sense.
     """
     env = os.environ if environ is None else environ
-    if "RANK" in env and "WORLD_SIZE" in env:
-        return Launch(*torchrun_place(env))
-    return Launch(*slurm_place(env)) if is_slurm_step(env) else Launch()
+    try:
+        if "RANK" in env and "WORLD_SIZE" in env:
+            return Launch(*torchrun_place(env))
+        return Launch(*slurm_place(env)) if is_slurm_step(env) else Launch()
+    except ValueError as error:
+        raise PlaceError(str(error)) from None
 
 
 def launch_or_alone() -> Launch:

@@ -11,9 +11,8 @@ from fastsft.checkpoint.aside import put_abandoned_aside
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
-from fastsft.checkpoint.save import rotate
+from fastsft.checkpoint.save import rotate_what_is_left
 from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
@@ -94,11 +93,7 @@ def _rotate(trainer: Running, checkpoint: Path) -> None:
         return
     best = Path(trainer.state.best_model_checkpoint or "").name
     kept = [best, checkpoint.name, source_checkpoint(trainer.model, output_dir)]
-    agreement = Agreement(f"removing checkpoints of {output_dir} above --save_total_limit")
-    agreement.attempt_if(
-        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
-    )
-    agreement.settle(None)
+    rotate_what_is_left(args, output_dir, kept)
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:

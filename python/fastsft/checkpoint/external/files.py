@@ -18,7 +18,7 @@ from fastsft.model.directory import (
     recover_directory,
     write_durably,
 )
-from fastsft.model.file_sets import install_file_set
+from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.words.files import write_both_words
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.private_files import files_of
@@ -93,6 +93,7 @@ class ModelFiles:
         digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
         digests += self._digests
         name = _C.file_set_name()
+        note_file_set(self._folder, digests)
         self._staging.commit(name, _C.Manifest(0, 1, "", digests))
         install_file_set(self._folder, name)
 
