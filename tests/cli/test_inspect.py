@@ -294,6 +294,23 @@ def test_report_without_a_model_says_that_another_policy_may_stop(
     assert "--on_bad_sample skip leaves them out" in text and "keeps what is sound" not in text
 
 
+def test_report_promises_no_skip_of_what_stops_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = {**read_records("dummy_conversation")[0], "weight": 0.5}
+    alone = write(tmp_path / "alone.jsonl", marked)
+    for rule in ("error", "skip"):
+        assert run("data", "report", alone, "--on_bad_sample", rule) == 1
+        text = capsys.readouterr().out
+        assert "weight" in text and "1 of them stop a run whatever --on_bad_sample says" in text
+        assert "--on_bad_sample skip leaves" not in text
+    both = write(tmp_path / "both.jsonl", {"id": "empty"}, marked)
+    assert run("data", "report", both, "--on_bad_sample", "error") == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 records cannot be read; the first:" in text and '"weight" is 0.5' in text
+    assert "--on_bad_sample skip leaves the others out" in text and "1 of them stop a run" in text
+
+
 @pytest.mark.parametrize("template", sorted(_C.chat_templates()))
 def test_report_without_a_model_knows_every_template(
     template: str, capsys: pytest.CaptureFixture[str]

@@ -89,9 +89,9 @@ class Judge:
         return f"{reasons}\n  ours   {ours}\n  theirs {theirs}"
 
 
-def judge_template(folder: Path, name: str, **settings: Any) -> dict[str, Pair]:
-    judge = Judge(folder, name, **settings)
-    return {kind: judge.judge(*asked) for kind, asked in CONVERSATIONS.items()}
+def judge_template(folder: Path, name: str, kinds: Sequence[str]) -> dict[str, Pair]:
+    judge = Judge(folder, name)
+    return {kind: judge.judge(*CONVERSATIONS[kind]) for kind in kinds}
 
 
 def read_table() -> dict[str, dict[str, str]]:
@@ -104,7 +104,7 @@ def main(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder, open(path, "w") as file:
         print("template", *CONVERSATIONS, sep="\t", file=file)
         for name in PUBLISHED:
-            pairs = judge_template(Path(folder) / name, name)
+            pairs = judge_template(Path(folder) / name, name, list(CONVERSATIONS))
             for kind, pair in pairs.items():
                 if pair.outcome == "differs":
                     print(f"{name}, {kind}: {pair.detail}", file=sys.stderr)

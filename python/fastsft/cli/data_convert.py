@@ -156,10 +156,12 @@ def _finish(summary: _C.ConvertSummary, args: argparse.Namespace) -> int:
         complain("data convert", f"{args.file}: no record can be converted; nothing is written")
         return 1
     if summary.num_faults and args.on_bad_sample == "error":
+        may_skip = any(not fault.always_stops for fault in summary.faults)
+        way = "; --on_bad_sample skip leaves them out" if may_skip else ""
         complain(
             "data convert",
             f"{summary.num_faults:,} of {summary.num_records:,} records cannot be converted, nothing is "
-            "written; --on_bad_sample skip leaves them out",
+            f"written{way}",
         )
         return 1
     left = f", {summary.num_faults:,} left out" if summary.num_faults else ""

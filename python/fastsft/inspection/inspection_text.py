@@ -54,14 +54,19 @@ def verdict(inspection: InspectedData) -> list[str]:
     """Why training would not start; empty when it would."""
     lines = []
     if inspection.num_faults:
-        first = inspection.faults[0]
+        stopping = [fault for fault in inspection.faults if fault.always_stops]
+        first = [*stopping, *inspection.faults][0]
         lines.append(
             f"training would stop: {inspection.num_faults:,} records cannot be read; the first: "
             f"{one_line(first.file)}: {one_line(str(first))}"
         )
         of_fastchat = inspection.labelling["mask_policy"] == "fastchat"
         keeps = ", --mask_policy spans keeps what is sound of them" if of_fastchat else ""
-        lines.append(f"  --on_bad_sample skip leaves them out{keeps}")
+        if len(stopping) < len(inspection.faults):
+            others = "the others" if stopping else "them"
+            lines.append(f"  --on_bad_sample skip leaves {others} out{keeps}")
+        if stopping:
+            lines.append(f"  {len(stopping):,} of them stop a run whatever --on_bad_sample says")
     if inspection.report.num_learned == 0:
         lines.append("nothing is learned of this data")
     if inspection.unit != "tokens" and inspection.report.num_excluded:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -57,8 +56,11 @@ class Chat(NamedTuple):
         """All texts of the further fields: special tokens in them are the record's, not the template's."""
         if not self.more:
             return ""
-        fields = [{**message, "role": "", "content": ""} for message in self.messages]
-        return _SURROGATE.sub("\ufffd", "\n".join(_texts([fields, self.tools])))
+        texts: list[str] = []
+        for message in self.messages:
+            _add_texts({**message, "role": "", "content": ""}, texts)
+        own = _joined(texts)
+        return own if self.tools is None else f"{own}\n{_texts_of_tools(self.more[-1])}"
 
 
 def asked_chat(
@@ -195,14 +197,26 @@ def _arguments(arguments: Any, as_text: bool) -> Any:
     return arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _texts(value: Any) -> Iterator[str]:
+@lru_cache(maxsize=16)
+def _texts_of_tools(text: str) -> str:
+    texts: list[str] = []
+    _add_texts(_tools(text), texts)
+    return _joined(texts)
+
+
+def _joined(texts: list[str]) -> str:
+    joined = "\n".join(texts)
+    return joined if joined.isascii() else _SURROGATE.sub("\ufffd", joined)
+
+
+def _add_texts(value: Any, texts: list[str]) -> None:
     """All strings in a JSON value, names of fields too."""
     if isinstance(value, str):
-        yield value
+        texts.append(value)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            yield name
-            yield from _texts(inner)
+            texts.append(name)
+            _add_texts(inner, texts)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            _add_texts(inner, texts)

@@ -6,7 +6,7 @@ Imports nothing but the standard library: it is part of the rendering process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
@@ -19,6 +19,10 @@ class Piece(NamedTuple):
     text: str
     content: int  # its number, -1 for control text
     begin: int  # in the text with marks
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.text)
 
 
 def common_length(one: str, other: str, known: int = 0) -> int:
@@ -41,15 +45,21 @@ def difference(one: str, other: str, what: str) -> str:
     return f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}"
 
 
-def _variants(text: str) -> Iterator[str]:
+def variants(text: str) -> Iterator[str]:
+    """The text as templates write it: with all white space around it, or less."""
     yield text
     for strip in (str.strip, str.rstrip, str.lstrip):
         yield strip(text)
     yield text.strip("\n")
 
 
-def place_contents(pieces: list[Piece], contents: list[str], full: str) -> list[str] | None:
-    """The texts of the pieces with the contents put back, as they are in `full`; None when they do not."""
+def place_contents(
+    pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
+) -> list[str] | None:
+    """The texts of the pieces with the contents put back, as they are in `full`; None when they do not.
+
+    written: texts that may be in `full` for the content of a number.
+    """
     texts, at = [], 0
     for number, piece in enumerate(pieces):
         if piece.content < 0:
@@ -57,8 +67,7 @@ def place_contents(pieces: list[Piece], contents: list[str], full: str) -> list[
         else:
             behind = pieces[number + 1].text
             found = next(
-                (text for text in _variants(contents[piece.content]) if full.startswith(text + behind, at)),
-                None,
+                (text for text in written(piece.content) if full.startswith(text + behind, at)), None
             )
         if found is None:
             return None
@@ -89,7 +98,7 @@ def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> lis
     """
     moved, at, number = [], 0, 0
     for edge in sorted({edge for span in spans for edge in span}):
-        while edge >= pieces[number].begin + len(pieces[number].text) and number + 1 < len(pieces):
+        while edge >= pieces[number].end and number + 1 < len(pieces):
             at += len(texts[number])
             number += 1
         moved.append((edge, at + edge - pieces[number].begin))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_JSON = 1 << 22  # characters
 _MOST_OBJECTS = 1 << 10
+_MOST_ATTRIBUTES = 1 << 10
+_OF_OBJECTS = frozenset(dir(dict))
 
 
 class Refused(Exception):
@@ -58,10 +60,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self, date: str, generation_marks: tuple[str, str]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlocks])
         self.generation_marks = generation_marks
+        self._safe: dict[tuple[type, str], bool] = {}
         self.globals.pop("lipsum", None)
         self.globals["raise_exception"] = _raise
         self.globals["strftime_now"] = lambda form: _formatted(date, form)
-        self.filters["tojson"] = JsonTexts().write
+        self.json_texts = JsonTexts()
+        self.filters["tojson"] = self.json_texts.write
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As jinja's, which asks an object for each field of its own before the field of its data."""
+        if type(obj) is dict and attribute not in _OF_OBJECTS:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """As jinja's, which decides by the type of the object."""
+        key = (type(obj), attr)
+        known = self._safe.get(key)
+        if known is None:
+            known = super().is_safe_attribute(obj, attr, value)
+            if len(self._safe) < _MOST_ATTRIBUTES:
+                self._safe[key] = known
+        return known
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
@@ -98,17 +118,44 @@ def _formatted(date: str, form: str) -> str:
     return datetime.fromisoformat(date).strftime(form)
 
 
+class MarkedObject(dict[str, Any]):
+    """An object with a mark in the place of its JSON text; templates cannot ask for a private name."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self, mark: str, parts: dict[str, Any]) -> None:
+        super().__init__(parts)
+        self._mark = mark
+
+
+class MarkedList(list[Any]):
+    """A list, as `MarkedObject`."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self, mark: str, parts: list[Any]) -> None:
+        super().__init__(parts)
+        self._mark = mark
+
+
 class JsonTexts:
     """The filter `tojson`, which remembers the texts of objects: a chat is rendered several times, and many
     chats have the same tools. No template can change an object in the sandbox."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, str]] = {}  # with the object, whose id it keeps
+        self._texts: dict[int, list[str]] = {}  # by the object's id
         self._size = 0  # characters of all texts
+
+    def of(self, value: object) -> list[str]:
+        """The texts that an object was written as."""
+        return self._texts.get(id(value), [])
 
     def write(
         self, value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
+        if isinstance(value, MarkedObject | MarkedList):
+            return value._mark
         if type(value) not in (dict, list):
             return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         key = (id(value), ensure_ascii, indent, *map(str, options.items()))
@@ -120,7 +167,8 @@ class JsonTexts:
         else:
             text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         if self._size + len(text) > _MOST_JSON or len(self._known) == _MOST_OBJECTS:
-            self._known, self._size = {}, 0
+            self._known, self._texts, self._size = {}, {}, 0
         self._known[key] = (value, text)
+        self._texts.setdefault(id(value), []).append(text)
         self._size += len(text)
         return text

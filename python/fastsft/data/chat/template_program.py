@@ -10,14 +10,15 @@ import itertools
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
 from fastsft.data.chat.asked_chat import THOUGHTS, Chat, Message, asked_chat
+from fastsft.data.chat.called_chats import CalledChats
 from fastsft.data.chat.input_probes import INPUTS, takes_input
-from fastsft.data.chat.pieces import Piece, cut_pieces, moved_spans, place_contents
+from fastsft.data.chat.pieces import Piece, cut_pieces, moved_spans, place_contents, variants
 from fastsft.data.chat.reply_spans import (
     Ends,
     Fault,
@@ -29,20 +30,11 @@ from fastsft.data.chat.reply_spans import (
     split_blocks,
 )
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
+from fastsft.data.chat.skeletons import Marks, Skeleton, Skeletons
 from fastsft.data.chat.template_probes import Probes
 from fastsft.data.chat.written_replies import is_whole, loses_call
 
-_MOST_SKELETONS = 1 << 22  # characters
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Skeleton(NamedTuple):
-    """The text that a template writes around contents that it does not look at."""
-
-    chat: Chat
-    written: Written
-    pieces: list[Piece]
-    found: Found  # of the replies that were asked for
 
 
 class Program:
@@ -61,10 +53,8 @@ class Program:
         ends: Sequence[Any],
         for_tools: bool = False,
     ) -> None:
-        # Digits, because a template may change the case of what it writes.
         nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
-        self._content_mark = f"\ue000{nonce}-%05d\ue001"
-        self._mark_pattern = re.compile(f"\ue000{nonce}-(\\d{{5}})\ue001")
+        self._marks = Marks(nonce)
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
         self._tokens = tokens
@@ -73,8 +63,8 @@ class Program:
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self._written, self._ends)
-        self._skeletons: dict[tuple[str, ...], Skeleton] = {}
-        self._skeleton_size = 0  # characters of all of them
+        self._skeletons = Skeletons(self._marks, self._written, self._spans)
+        self._called = CalledChats(self._skeletons, self._marks, self._environment.json_texts)
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
@@ -134,7 +124,7 @@ class Program:
             if role == "assistant" and is_learned
         ]
         placed = None if chat.has_more else self._place(chat, written.text, learned)
-        found = self._spans.find(chat, written, learned) if placed is None else placed[0].found
+        found = placed[0].found if placed else self._find(chat, written, learned)
         replies, text, needs_rows = self._chosen(chat, written, learned, found)
         if needs_rows:
             return {
@@ -167,6 +157,10 @@ class Program:
             "rewritten": changed[0] if changed else -1,
             "needs_rows": "",
         }
+
+    def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
+        found = self._called.find(chat, written.text, learned) if chat.has_more else None
+        return found or self._spans.find(chat, written, learned)
 
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
@@ -215,8 +209,9 @@ class Program:
             before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
             return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
         contents = [message["content"] for message in chat.messages]
-        pieces = [] if chat.has_more else self._make_skeleton(_roles(chat), prompt=True).pieces
-        texts = place_contents(pieces, contents, text)
+        marked = self._marked(_roles(chat))
+        pieces = [] if chat.has_more else self._skeletons.make(marked, prompt=True).pieces
+        texts = place_contents(pieces, lambda number: variants(contents[number]), text)
         if texts is None:
             pieces, texts = [Piece(text, -1, 0)], [text]
         return {
@@ -238,8 +233,9 @@ class Program:
 
     def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
         skeleton = self._skeleton(_roles(chat), learned)
-        contents = place_contents(skeleton.pieces, [message["content"] for message in chat.messages], full)
-        return None if contents is None else (skeleton, contents)
+        contents = [message["content"] for message in chat.messages]
+        texts = place_contents(skeleton.pieces, lambda number: variants(contents[number]), full)
+        return None if texts is None else (skeleton, texts)
 
     def endings(self) -> dict[str, str]:
         """The texts around the replies of short conversations.
@@ -251,13 +247,13 @@ class Program:
         marked = self._marked(("user", "assistant") * 2)
         written = self._written(marked)
         text = written.text
-        marks = {int(mark.group(1)): mark for mark in self._mark_pattern.finditer(text)}
-        if not marks or max(marks) != len(marked.messages) - 1:
+        marks = {piece.content: piece for piece in self._marks.cut(text)}
+        if max(marks) != len(marked.messages) - 1:
             raise Fatal("the chat template does not write the last reply")
-        middle = text[marks[1].end() : marks[2].start()] if 1 in marks and 2 in marks else ""
+        middle = text[marks[1].end : marks[2].begin] if 1 in marks and 2 in marks else ""
         call, after_call = self._probes.call_endings()
         return {
-            "last": text[marks[3].end() :],
+            "last": text[marks[3].end :],
             "middle": middle,
             "call": call,
             "after_call": after_call,
@@ -291,9 +287,7 @@ class Program:
     def _takes_system(self) -> bool:
         with contextlib.suppress(Refused, Fatal):
             skeleton = self._skeleton(("system", "user", "assistant"), [2])
-            return (
-                not isinstance(skeleton.found[2], Fault) and self._content_mark % 0 in skeleton.written.text
-            )
+            return not isinstance(skeleton.found[2], Fault) and self._marks.of(0) in skeleton.written.text
         return False
 
     def _rewrites(self, thoughts: str | None) -> bool:
@@ -303,36 +297,14 @@ class Program:
         return False
 
     def _marked(self, roles: tuple[str, ...]) -> Chat:
-        return Chat([{"role": role, "content": self._content_mark % i} for i, role in enumerate(roles)])
+        return Chat([{"role": role, "content": self._marks.of(i)} for i, role in enumerate(roles)])
 
     def _written(self, chat: Chat, prompt: bool = False) -> Written:
         text = self.text(chat, prompt)
         return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
     def _skeleton(self, roles: tuple[str, ...], wanted: list[int]) -> Skeleton:
-        """That of `roles`, with the spans of the replies `wanted`, or why they have none."""
-        known = self._skeletons.get(roles)
-        if known is None:
-            if self._skeleton_size > _MOST_SKELETONS:
-                self._skeletons, self._skeleton_size = {}, 0
-            known = self._skeletons[roles] = self._make_skeleton(roles)
-            self._skeleton_size += len(known.written.text)
-        missing = [i for i in wanted if i not in known.found]
-        if missing:
-            known.found.update(self._spans.find(known.chat, known.written, missing))
-        return known
-
-    def _make_skeleton(self, roles: tuple[str, ...], prompt: bool = False) -> Skeleton:
-        chat = self._marked(roles)
-        written = self._written(chat, prompt)
-        text = written.text
-        pieces, at = [], 0
-        for mark in self._mark_pattern.finditer(text):
-            pieces.append(Piece(text[at : mark.start()], -1, at))
-            pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
-            at = mark.end()
-        pieces.append(Piece(text[at:], -1, at))
-        return Skeleton(chat, written, pieces, {})
+        return self._skeletons.get(roles, self._marked(roles), wanted)
 
 
 def _roles(chat: Chat) -> tuple[str, ...]:

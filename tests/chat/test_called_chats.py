@@ -1,0 +1,112 @@
+"""Places of replies found once for chats of one form: as with each prefix of each chat rendered by itself."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from fastsft.data.chat.called_chats import CalledChats
+from fastsft.data.chat.reply_spans import Ends
+from fastsft.data.chat.sandbox import Fatal, Refused
+from fastsft.data.chat.template_program import Program
+from published_templates import PUBLISHED, source_of
+from template_conversations import CONVERSATIONS
+
+WITH_JSON = ("llama-3.1", "qwen3", "qwen2.5", "granite-4.0", "smollm3")
+TEXTS = (
+    "Rain.",
+    '{"a": "b\\n"}',
+    " two\nlines \n",
+    "<think>\nHm.\n</think>\n\nSo.",
+    "\nx",
+    "é 你 😀",
+    "</think>",
+)
+
+
+def altered(value: Any, number: int) -> Any:
+    """With other texts, the same wherever they were the same; roles and kinds stay."""
+    if isinstance(value, str):
+        return f"{TEXTS[(number + len(value)) % len(TEXTS)]}{value}{number}"
+    if isinstance(value, list):
+        return [altered(each, number) for each in value]
+    if isinstance(value, dict):
+        kept = ("role", "type", "id", "tool_call_id", "name", "parameters")
+        return {name: each if name in kept else altered(each, number) for name, each in value.items()}
+    return value
+
+
+def requests(number: int) -> list[list[Any]]:
+    """Of each conversation, all replies and the last one learned, as the core asks for them."""
+    found = []
+    for messages, tools in CONVERSATIONS.values():
+        chat = messages if number == 0 else altered(messages, number)
+        system = chat[0]["content"] if chat[0]["role"] == "system" else None
+        for only_last in (False, True):
+            asked = []
+            for message in chat if system is None else chat[1:]:
+                more = {name: each for name, each in message.items() if name not in ("role", "content")}
+                is_learned = message["role"] == "assistant" and (not only_last or message is chat[-1])
+                text = json.dumps(more) if more else ""
+                asked.append((message["role"], message["content"], is_learned, text))
+            given = json.dumps(altered(tools, number) if number else tools) if tools else ""
+            found.append([system, asked, given])
+    return found
+
+
+def answer(program: Program, request: list[Any]) -> Any:
+    try:
+        return program.render(*copy.deepcopy(request))
+    except (Refused, Fatal) as error:
+        return type(error), str(error)
+
+
+def make_program(name: str) -> Program:
+    named, ends = (
+        PUBLISHED.get(name, PUBLISHED["hermes-3"]).named,
+        PUBLISHED.get(name, PUBLISHED["hermes-3"]).ends,
+    )
+    return Program(source_of(name), named, "2026-11-26", False, Ends(*ends[:1] or ("<|user|>", "", True)))
+
+
+@pytest.mark.variants("[llama-3.1]", "[qwen3]", "[qwq]")
+@pytest.mark.parametrize("name", [*PUBLISHED, "hermes-3-tool_use"])
+def test_replies_are_where_each_prefix_has_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = make_program(name)
+    asked = [request for number in range(len(TEXTS) + 1) for request in requests(number)]
+    found = [answer(program, request) for request in asked]
+    monkeypatch.setattr(CalledChats, "find", lambda *_: None)
+    alone = make_program(name)
+    for request, ours in zip(asked, found, strict=True):
+        assert ours == answer(alone, request), request
+
+
+@pytest.mark.parametrize("name", WITH_JSON)
+def test_a_form_is_rendered_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second chat of a form on, a chat is rendered once, whatever its tools, names and arguments."""
+    program, rendered = make_program(name), []
+    messages, tools = CONVERSATIONS["call_two_turns"]
+    written = program.text
+    monkeypatch.setattr(program, "text", lambda *asked: rendered.append(asked) or written(*asked))
+    for number in range(5):
+        if number == 2:
+            rendered.clear()
+        chat = copy.deepcopy(messages)
+        for message in chat:
+            message["content"] = message["content"] and f"{message['content']} {number}"
+            for call in message.get("tool_calls", ()):
+                call["function"] = {"name": f"f{number}", "arguments": {"x" * number or "y": [number, "é"]}}
+        more = [{k: v for k, v in m.items() if k not in ("role", "content")} for m in chat]
+        is_learned = [message is chat[-1] for message in chat]
+        asked = [
+            (m["role"], m["content"], learned, json.dumps(rest) if rest else "")
+            for m, learned, rest in zip(chat, is_learned, more, strict=True)
+        ]
+        given = json.dumps(
+            [{**each, "function": {**each["function"], "description": str(number)}} for each in tools]
+        )
+        assert answer(program, [None, asked, given])["pieces"]
+    assert len(rendered) == 3
