@@ -217,7 +217,7 @@ def _of_library(model: Any, batches: list[Rows]) -> tuple[float, float]:
     model.zero_grad()
     total = 0.0
     for rows in batches:
-        loss = library_loss(model, rows, _WEIGHT)
+        loss = _library_loss(model, rows)
         loss.backward()
         total += loss.item()
     gradients = {
@@ -226,6 +226,12 @@ def _of_library(model: Any, batches: list[Rows]) -> tuple[float, float]:
         if each.requires_grad
     }
     return total, _norm(by_files(model, gradients))
+
+
+def _library_loss(model: Any, rows: Rows) -> torch.Tensor:
+    """The mean of the rows' labels, which every class returns, times their weights."""
+    count = sum(end - begin for _, (begin, end) in rows)
+    return library_loss(model, rows, 1 / count) * (count * _WEIGHT)
 
 
 def _norm(gradients: Mapping[str, torch.Tensor]) -> float:
