@@ -1,4 +1,4 @@
-"""Parameters that no pass calls: zero gradients, and weights that stay as transformers' Trainer leaves them."""
+"""Parameters that no pass calls: zero gradients, and weights that stay, as with transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 import rows_run
 from engines import train_step
+from families import passed, published
 from fastsft.arguments import TrainingArguments
 from fastsft.trainer import Trainer
-from families import passed, published
-from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows
+from generic_engines import (
+    VOCAB,
+    by_files,
+    dataset_of,
+    generic_engine,
+    library_loss,
+    library_model,
+    random_rows,
+)
 from ranks import run_ranks
 from vision_text_models import vision_text_model
 
@@ -40,10 +48,11 @@ def of_torch(model: Any, batches: list[Any]) -> dict[str, torch.Tensor]:
     for rows in batches:
         count = sum(end - begin for _, (begin, end) in rows)
         (library_loss(model, rows, 1 / count) * (count * WEIGHT)).backward()
-    return {
+    found = {
         name: torch.zeros_like(each) if each.grad is None else each.grad
         for name, each in model.named_parameters()
     }
+    return by_files(model, found)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -106,7 +115,8 @@ def test_two_ranks_leave_them_alone(tmp_path: Path) -> None:
         assert not torch.equal(weights["transformer.wte.weight"], before["transformer.wte.weight"])
 
 
-@pytest.fixture(params=[kind for kind in ("fuyu", "deepseek_v32") if kind in CONFIG_MAPPING_NAMES])
+# transformers 4 lacks the second one, and has other names in memory than in files for the first one.
+@pytest.fixture(params=["fuyu", "deepseek_v32"] if "deepseek_v32" in CONFIG_MAPPING_NAMES else [])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Of a model with an embedding of images, or with indexers that choose tokens."""
     own = ("model_type", "transformers_version")

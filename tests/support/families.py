@@ -90,7 +90,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": _WITH_STATE, "num_hidden_layers": 2},
     "hunyuan_v1_dense": {"head_dim": 8},
     "ministral": {"head_dim": 8},
-    "nemotron": {"head_dim": 8},
+    "nemotron": {"head_dim": 8, "num_key_value_heads": 2},
+    "gpt_neo": {
+        "num_layers": 2, "attention_types": [[["global", "local"], 1]],
+        "attention_layers": ["global", "local"],
+    },
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "lfm2_moe": {
         "layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_dense_layers": 1,

@@ -82,7 +82,7 @@ class Unit:
         return [one for one in self.parameters if one.is_trained == trained]
 
 
-def place(model: PreTrainedModel, unreached: Unreached = Unreached()) -> list[Unit]:
+def place(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
     """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
 
     A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. What needs no

@@ -38,7 +38,7 @@ class Unreached:
 def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False) -> Unreached:
     """Parameters of `model` for which transformers' Trainer has no gradient: none where the trial fails.
 
-    make: of a configuration such a model, with parameters on the meta device. The small model has every layer.
+    make: of a configuration such a model, with parameters on the meta device. The small one has every layer.
     is_given: `model` may have modules that its class does not make, and does not call.
     """
     try:
