@@ -90,7 +90,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": _WITH_STATE, "num_hidden_layers": 2},
     "hunyuan_v1_dense": {"head_dim": 8},
     "ministral": {"head_dim": 8},
-    "nemotron": {"head_dim": 8},
+    "nemotron": {"head_dim": 8, "num_key_value_heads": 2},
+    "gpt_neo": {
+        "num_layers": 2, "attention_types": [[["global", "local"], 1]],
+        "attention_layers": ["global", "local"],
+    },
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "lfm2_moe": {
         "layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_dense_layers": 1,
@@ -217,7 +221,7 @@ def _of_library(model: Any, batches: list[Rows]) -> tuple[float, float]:
     model.zero_grad()
     total = 0.0
     for rows in batches:
-        loss = library_loss(model, rows, _WEIGHT)
+        loss = _library_loss(model, rows)
         loss.backward()
         total += loss.item()
     gradients = {
@@ -226,6 +230,12 @@ def _of_library(model: Any, batches: list[Rows]) -> tuple[float, float]:
         if each.requires_grad
     }
     return total, _norm(by_files(model, gradients))
+
+
+def _library_loss(model: Any, rows: Rows) -> torch.Tensor:
+    """The mean of the rows' labels, which every class returns, times their weights."""
+    count = sum(end - begin for _, (begin, end) in rows)
+    return library_loss(model, rows, 1 / count) * (count * _WEIGHT)
 
 
 def _norm(gradients: Mapping[str, torch.Tensor]) -> float:

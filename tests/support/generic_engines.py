@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -79,6 +80,13 @@ def dataset_of(rows: Rows) -> _C.TokenDataset:
     return dataset
 
 
+def _tokens_of_step(model: Any, count: float) -> dict[str, float]:
+    """The argument of a class that takes it; the loss of others is the mean of the batch's labels."""
+    given = inspect.signature(model.forward).parameters.values()
+    takes = any(each.name == "num_items_in_batch" or each.kind is each.VAR_KEYWORD for each in given)
+    return {"num_items_in_batch": count} if takes else {}
+
+
 def library_loss(model: Any, rows: Rows, weight: float, masked_id: int = -1) -> torch.Tensor:
     """Sum of weight * cross entropy, by the model's own loss function over right-padded rows."""
     width = max(len(ids) for ids, _ in rows)
@@ -94,6 +102,6 @@ def library_loss(model: Any, rows: Rows, weight: float, masked_id: int = -1) -> 
         attention_mask=mask,
         labels=labels,
         use_cache=False,
-        num_items_in_batch=1 / weight,
+        **_tokens_of_step(model, 1 / weight),
     ).loss
     return loss

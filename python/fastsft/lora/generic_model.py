@@ -13,6 +13,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.placement import base_name
+from fastsft.model.generic.unreached import Unreached
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +41,9 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         return with_peft(self._base._empty(dtype), self.settings)
+
+    def _find_unreached(self, model: PreTrainedModel) -> Unreached:
+        return self._base.unreached
 
     def _why_padded(self) -> str | None:
         return self._base.why_padded

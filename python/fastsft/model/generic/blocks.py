@@ -40,11 +40,12 @@ class Block:
         self.recompute = False
         self._units: _C.UnitAccess | None = None
         self._open = 0  # calls whose backward is not done
+        self._is_reduced = False
         module.forward = self._call
 
     def begin(self, units: _C.UnitAccess) -> None:
         """A micro-batch begins."""
-        self._units, self._open = units, 0
+        self._units, self._open, self._is_reduced = units, 0, False
 
     def end(self) -> None:
         """It is over, or has failed."""
@@ -56,9 +57,11 @@ class Block:
         assert self._units is not None  # between begin and end
         return self._units
 
-    def is_open(self) -> bool:
-        """Its gradient was not reduced."""
-        return self._open > 0
+    def reduce(self) -> None:
+        """Complete the gradient of this micro-batch, unless it is; of a block that nothing called: zeros."""
+        if not self._is_reduced:
+            self._is_reduced = True
+            self.parameters.reduce(self._access())
 
     def _call(self, *args: object, **kwargs: object) -> _Output:
         if self._units is None:  # outside of the engine's calls there are no weights
@@ -128,7 +131,7 @@ class Block:
     def _backward_is_done(self) -> None:
         self._open -= 1
         if self._open == 0:
-            self.parameters.reduce(self._access())
+            self.reduce()
             self.parameters.hide(self._access())
 
 

@@ -18,6 +18,7 @@ from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
 from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
 from fastsft.model.generic.placement import Placed, place
+from fastsft.model.generic.unreached import Unreached
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,14 +30,22 @@ class GenericModel:
     """The engine calls it; nothing else does. model: of `empty_model`; device: of weights and batches.
 
     recompute: blocks are computed again in backward. packs: conversations are one row (packing.py), else
-    padded ones. rank: ranks draw other numbers for dropout.
+    padded ones. rank: ranks draw other numbers for dropout. unreached: parameters that do not decay.
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, device: str, recompute: bool, packs: bool = False, rank: int = 0
+        self,
+        model: PreTrainedModel,
+        *,
+        device: str,
+        recompute: bool,
+        packs: bool = False,
+        rank: int = 0,
+        unreached: Unreached | None = None,
     ) -> None:
         self.model, self.device, self._rank, self._packs = model, torch.device(device), rank, packs
-        self.units = place(model)
+        self.unreached = unreached or Unreached()
+        self.units = place(model, self.unreached)
         self.layout = self._called(None)
         dtype = next(model.parameters()).dtype
         set_tables(model, dtype)
@@ -153,10 +162,9 @@ class GenericModel:
             yield row
 
     def _reduce_rest(self, units: _C.UnitAccess) -> None:
-        """Units whose backward had no end to see, and what belongs to no block."""
+        """Units whose backward had no end to see or that nothing called, and what belongs to no block."""
         for block in reversed(self._blocks):
-            if block.is_open():
-                block.parameters.reduce(units)
+            block.reduce()
         self._outside.reduce(units)
 
     @contextmanager
@@ -196,7 +204,7 @@ def _tensors(one: Placed) -> _Described:
         (
             tensor.name,
             list(tensor.shape),
-            one.decays,
+            one.is_decayed,
             one.is_adapter,
             one.is_held,
             one.is_embedding,

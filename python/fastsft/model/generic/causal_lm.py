@@ -13,6 +13,7 @@ from fastsft.model.generic.carried import carry_from_files, integer_buffers, tel
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.model.generic.model_parts import GenericParts, check_config
 from fastsft.model.generic.packing_trial import why_padded
+from fastsft.model.generic.unreached import Unreached, find_unreached
 from fastsft.model.generic.weights import SortedNames, load_generic_weights, sort_names
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.stored_weights import StoredTensor, StoredWeights
@@ -48,6 +49,9 @@ class GenericCausalLM(GenericParts):
 
     def _why_padded(self) -> str | None:
         return why_padded(lambda config: self._made(config, torch.float32), self._plain.model)
+
+    def _find_unreached(self, model: PreTrainedModel) -> Unreached:
+        return find_unreached(lambda config: self._made(config, torch.float32), model)
 
     @cached_property
     def _files(self) -> StoredWeights:

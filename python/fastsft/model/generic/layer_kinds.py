@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _FEWEST = 8  # patterns that a class keeps to itself are mostly shorter
+_NOT_OF_LAYERS = ("training", "forward")  # the mode, and the engine's call of a block
 _OWN_NUMBER = ("idx", "index", "layer_id", "block_id", "layer_num", "depth")  # in names of attributes
 
 
@@ -80,7 +81,9 @@ def _settings(values: Mapping[str, Any], *, exact: bool) -> Hashable:
     return tuple(
         (name, _value(value, exact=exact))
         for name, value in values.items()
-        if not name.startswith("_") and name != "training" and not any(each in name for each in _OWN_NUMBER)
+        if not name.startswith("_")
+        and name not in _NOT_OF_LAYERS
+        and not any(each in name for each in _OWN_NUMBER)
     )
 
 

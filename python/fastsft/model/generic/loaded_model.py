@@ -17,6 +17,7 @@ from fastsft.model.generic.number_formats import set_buffers
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import buffer_names
+from fastsft.model.generic.unreached import Unreached, find_unreached
 from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
 
 if TYPE_CHECKING:
@@ -98,15 +99,18 @@ class GenericLoadedModel(GenericParts, LoadedModel):
             torch.set_default_dtype(before)
 
     def _why_padded(self) -> str | None:
+        return why_padded(self._small, self._plain.model)
+
+    def _find_unreached(self, model: PreTrainedModel) -> Unreached:
+        return find_unreached(self._small, model, is_given=True)
+
+    def _small(self, config: dict[str, Any]) -> PreTrainedModel:
+        """A model of the module's class. NotPackedError for a module that is not as its class makes it."""
         kind, configuration = type(self.module), type(self.module.config)
-
-        def make(config: dict[str, Any]) -> PreTrainedModel:
-            made = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
-            if own_parts(self.module, made):
-                raise NotPackedError("it has hooks, methods or modules of its own")
-            return made
-
-        return why_padded(make, self._plain.model)
+        made = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
+        if own_parts(self.module, made):
+            raise NotPackedError("it has hooks, methods or modules of its own")
+        return made
 
 
 def own_parts(module: nn.Module, plain: nn.Module) -> bool:

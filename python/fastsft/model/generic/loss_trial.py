@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _LENGTH, _MASKED = 9, 2
 _TOKENS_OF_STEP = 11  # more than the micro-batch has
 _TOLERANCE = 2e-5
+_APART = 2e-4  # of the largest logit; positions of a row differ by more
 
 
 class OtherLossError(ValueError):
@@ -38,9 +39,15 @@ def check_loss(model: PreTrainedModel) -> None:
         own = _own_loss(model, ids, labels)
     if own is None:
         return
+    kind = type(model).__name__
+    if bool((logits - logits[:, :1]).abs().max() <= _APART * logits.abs().max()):
+        raise OtherLossError(
+            f"config.json: {kind} with random weights predicts the same after every token of a trial row, so "
+            "that its loss does not tell which token each label is learned from; name another class, or "
+            "train with transformers' Trainer"
+        )
     count = _LENGTH - _MASKED
     total = functional.cross_entropy(logits[0, :-1].float(), labels[0, 1:], reduction="sum")
-    kind = type(model).__name__
     if _equal(own * _TOKENS_OF_STEP, total):
         return
     if not _equal(own * count, total):

@@ -20,6 +20,7 @@ from fastsft.model.generic.padding import most_positions
 from fastsft.model.generic.rows import check_rows_for
 from fastsft.model.generic.stored_form import StoredForm
 from fastsft.model.generic.switching_rope import check_switch, switch_length
+from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import aliases, load_generic_weights
 from fastsft.model.stored_tensor import StoredTensor
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
@@ -47,14 +48,30 @@ class GenericParts(CausalLM):
     @cached_property
     def _plain(self) -> GenericModel:
         """Its shapes and places, for plans."""
-        return GenericModel(self._empty(torch.float32), device="meta", recompute=False)
+        model = self._empty(torch.float32)
+        return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
+
+    @property
+    def unreached(self) -> Unreached:
+        """Parameters without a gradient, which weight decay leaves alone."""
+        return self._plain.unreached
+
+    def _find_unreached(self, model: PreTrainedModel) -> Unreached:
+        raise NotImplementedError
 
     @property
     def engine_words(self) -> str:
         """The line of the start page."""
         kind = type(self._plain.model).__name__
         rows = "no padding" if self.why_padded is None else f"rows right-padded by length: {self.why_padded}"
-        return f"generic, {kind} of transformers ({self.why_generic}); {rows}"
+        return f"generic, {kind} of transformers ({self.why_generic}); {rows}{self._unreached_words()}"
+
+    def _unreached_words(self) -> str:
+        if not self.unreached.names:
+            return ""
+        count = sum(one.numel for unit in self._plain.units for one in unit.parameters if not one.is_reached)
+        parts = ", ".join(self.unreached.parts)
+        return f"; no pass over text reaches {parts}, which stay as they are ({count:,} parameters)"
 
     @cached_property
     def why_padded(self) -> str | None:
@@ -169,6 +186,7 @@ class GenericParts(CausalLM):
             recompute=options["recompute"] not in KEEPS_ALL,
             packs=self.why_padded is None,
             rank=launch().rank,
+            unreached=self.unreached,
         )
         check_switch(generic.model, options["max_positions"])
         return _C.Engine(json.dumps(self.engine_config()), **options, model=generic.called())

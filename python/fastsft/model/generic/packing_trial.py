@@ -46,7 +46,7 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
         return f"its attention is {implementation}"
     try:
         with torch.random.fork_rng(devices=[]):
-            small = _with_values(small_model(make, model))
+            small = with_values(small_model(make, model))
             small.config._attn_implementation = implementation
             _check_nothing_kept(small)
             _check_causal(small)
@@ -60,7 +60,7 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
         return f"a small model of it does not run: {first_line(error)}"
 
 
-def _with_values(model: PreTrainedModel) -> PreTrainedModel:
+def with_values(model: PreTrainedModel) -> PreTrainedModel:
     """On the CPU, with weights that are large enough to tell tokens apart."""
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fastsft.model.generic.stored_tensors import stored_tensors
+from fastsft.model.generic.unreached import Unreached
 from fastsft.model.stored_tensor import StoredTensor
 
 if TYPE_CHECKING:
@@ -26,15 +27,17 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 class Placed:
     """One parameter: its first name, and every module that has it under some name.
 
-    is_adapter: it is in no file of the model. is_held: it is in files and units and keeps its values. buffer:
-    the type of a buffer that is saved with the weights; None of a parameter. stored: the tensors of the
-    files, and of the engine, that it consists of.
+    decays: by the rule of transformers' Trainer. is_reached: passes give it gradients. is_adapter: it is in
+    no file of the model. is_held: it is in files and units and keeps its values. buffer: the type of a buffer
+    that is saved with the weights; None of a parameter. stored: the tensors of the files, and of the engine,
+    that it consists of.
     """
 
     name: str
     shape: tuple[int, ...]
     decays: bool
     is_trained: bool = True
+    is_reached: bool = True
     is_adapter: bool = False
     is_held: bool = False
     buffer: torch.dtype | None = None
@@ -50,6 +53,11 @@ class Placed:
     def tensors(self) -> list[StoredTensor]:
         """Those of `stored` that no parameter before it has described."""
         return [tensor for tensor in self.stored if not tensor.within]
+
+    @property
+    def is_decayed(self) -> bool:
+        """Its weight decays; the Trainer leaves alone what gets no gradient."""
+        return self.decays and self.is_reached
 
     @property
     def is_embedding(self) -> bool:
@@ -74,7 +82,7 @@ class Unit:
         return [one for one in self.parameters if one.is_trained == trained]
 
 
-def place(model: PreTrainedModel) -> list[Unit]:
+def place(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
     """Unit 0 has what belongs to no block; then one unit a block, in the order of the model.
 
     A parameter that two blocks share is in unit 0, and so are tied weights: one tensor, once. What needs no
@@ -96,6 +104,7 @@ def place(model: PreTrainedModel) -> list[Unit]:
                 tuple(tensor.shape),
                 raw in decaying and not held,
                 tensor.requires_grad or held,
+                is_reached=not unreached.has(name),
                 is_adapter=name != raw and ".lora_" in name,
                 is_held=held,
                 buffer=None if isinstance(tensor, nn.Parameter) else tensor.dtype,
@@ -118,7 +127,7 @@ def _check_joined(units: list[Unit], kind: str) -> None:
     for unit in units:
         for one in unit.parameters:
             if one.stored and one.stored[0].within is not None:
-                own = (unit.name, one.decays, one.is_trained, one.is_held)
+                own = (unit.name, one.is_decayed, one.is_trained, one.is_held)
                 if seen.setdefault(one.stored[0].name, own) != own:
                     raise ValueError(
                         f"{kind}: {one.name} is a part of the tensor {one.stored[0].name}, whose other parts "

@@ -54,6 +54,11 @@ def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
     return made
 
 
+def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedModel:
+    """As `small_model`, with as many layers as `model`: parameters have the same names."""
+    return _shrunk_model(make, smaller(model.config.to_dict(), None))
+
+
 def smaller(config: Config, depth: int | None) -> dict[str, Any]:
     """`config` of a small model with the same parts and the first `depth` layers; None: all layers."""
     count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
