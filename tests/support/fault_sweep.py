@@ -223,8 +223,8 @@ HEADER = (
     "    FASTSFT_SWEEP_TABLE=benchmarks/results/fault_sweep.md pytest -n 0 -m chaos "
     "tests/saving/test_fault_sweep.py\n\n"
     "`call`: what failed, and at its which time under that name; `for good`: later calls fail, too. "
-    "`same bits`: status 0,\nand model files, logged numbers, names and checkpoints as of the undisturbed run; "
-    "files of others untouched.\n\n"
+    "`same bits`: status 0,\nand model files, logged numbers, names and checkpoints as of the undisturbed "
+    "run; files of others untouched.\n\n"
     "| run | call | file | fault | status | first line said | status again | same bits |\n"
     "|---|---|---|---|---|---|---|---|\n"
 )
