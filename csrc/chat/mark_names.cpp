@@ -37,9 +37,11 @@ constexpr std::string_view kPlain[] = {
     "as"};
 // Words that make of a name a figure about data, runs and things.
 constexpr std::string_view kFigures[] = {
-    "rate",    "split",      "date",  "time",  "type",   "name",  "id",   "file", "path",
-    "version", "tokens",     "steps", "epoch", "epochs", "decay", "eval", "val",  "test",
-    "unit",    "validation", "kg",    "lb",    "cutoff", "hours", "cost", "seed", "language"};
+    "rate",    "split", "date",   "time",  "type", "name", "id",      "file", "path",
+    "version", "epoch", "epochs", "decay", "eval", "val",  "test",    "unit", "validation",
+    "kg",      "lb",    "cutoff", "hours", "cost", "seed", "language"};
+// Words of things that are counted: a figure if the value is a number.
+constexpr std::string_view kCounted[] = {"tokens", "steps"};
 
 bool is_in(Words words, std::string_view word) {
   return std::ranges::find(words, word) != words.end();
@@ -47,7 +49,7 @@ bool is_in(Words words, std::string_view word) {
 
 bool is_known(std::string_view word) {
   for (const Words words : {Words(kLearning), Words(kMasks), Words(kHidden), Words(kNot),
-                            Words(kPlain), Words(kFigures)}) {
+                            Words(kPlain), Words(kFigures), Words(kCounted)}) {
     if (is_in(words, word)) return true;
   }
   return false;
@@ -68,20 +70,36 @@ bool spell(std::string_view text, std::vector<std::string>& words) {
   return false;
 }
 
-// The words of "lossScale", "loss-scale" and "LOSS_SCALE", in lower case.
-std::vector<std::string> words_of(std::string_view name) {
-  std::vector<std::string> parts(1), words;
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// The parts of a name between what is no letter and, if asked for, before capitals.
+std::vector<std::string> split_name(std::string_view name, bool at_capitals) {
+  std::vector<std::string> parts(1);
   bool was_lower = false;
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
     const bool is_letter = std::isalpha(byte) || byte >= 0x80;
-    const bool begins_word = was_lower && std::isupper(byte);
+    const bool begins_word = at_capitals && was_lower && std::isupper(byte);
     if ((!is_letter && c != '\'') || begins_word) parts.emplace_back();
-    if (is_letter) parts.back() += static_cast<char>(std::tolower(byte));
+    if (is_letter) parts.back() += c;
     was_lower = std::islower(byte);
   }
-  for (std::string& part : parts) {
-    if (!part.empty() && !spell(part, words)) words.push_back(std::move(part));
+  std::erase(parts, "");
+  return parts;
+}
+
+// The words of "lossScale", "loss-scale" and "LOSS_SCALE", in lower case.
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words;
+  for (const std::string& part : split_name(name, false)) {
+    if (spell(lower_case(part), words)) continue;  // "trAin", too
+    for (const std::string& word : split_name(part, true)) {
+      const std::string small = lower_case(word);
+      if (!spell(small, words)) words.push_back(small);
+    }
   }
   return words;
 }
@@ -101,6 +119,7 @@ MarkName find_mark_name(std::string_view name) {
     return any(kSkips) && !is_mixed ? MarkName::kSkip : MarkName::kNone;
   }
   if (is_mixed) return MarkName::kMixed;
+  if (any(kCounted)) return MarkName::kCounted;
   const bool is_not = any(kNot);
   if (masks || (hides && (is_not || learns))) return MarkName::kUnclear;
   return is_not || hides ? MarkName::kNotLearned : MarkName::kLearned;

@@ -13,6 +13,7 @@ enum class MarkName {
   kNotLearned,  // a true value says that it is not: "masked", "no_loss"
   kSkip,        // a true value may say so: "ignore"
   kUnclear,     // trainers read its values in opposite ways: "mask", "loss_mask"
+  kCounted,     // a number is a figure, and true or false says so: "loss_tokens"
   kMixed        // other words are next to it: "train_detail", "answer_weights_of_judges"
 };
 

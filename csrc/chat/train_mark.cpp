@@ -109,6 +109,10 @@ const char* problem_of(MarkName name, const MarkValue& value) {
       return value.truth == true || (value.is_number && !value.truth) ? kOpposite : nullptr;
     case MarkName::kUnclear:
       return value.is_nothing ? nullptr : kOpposite;
+    case MarkName::kCounted: {
+      const bool is_flag = value.kind == ValueKind::kTrue || value.kind == ValueKind::kFalse;
+      return is_flag ? kOpposite : nullptr;
+    }
     case MarkName::kMixed:
       break;
   }

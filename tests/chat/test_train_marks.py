@@ -262,3 +262,17 @@ def test_conversion_keeps_them(tmp_path: Path) -> None:
     first, second = converted(path)
     assert [each.get("train") for each in first["conversations"]] == [None, False, None, None]
     assert second["train"] is False
+
+
+@pytest.mark.parametrize("field", ["trAin", "tRAIN", "LosS", "weIght"])
+def test_capitals_inside_of_a_word_hide_no_mark(field: str) -> None:
+    assert replies(seen(record(field, False))) == ["two"]
+
+
+@pytest.mark.parametrize("field", ["loss_tokens", "lossTokens", "train-steps"])
+def test_a_figure_that_is_a_flag_stops(field: str) -> None:
+    """A number of tokens is data; true or false is none."""
+    assert replies(seen(record(field, 512))) == ["one", "two"]
+    for value in (True, False):
+        (fault,) = seen(record(field, value)).faults
+        assert fault.remark == "bad_mark" and fault.always_stops and field in str(fault)
