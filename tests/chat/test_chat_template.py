@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.template import ModelTemplate, _Worker
 from fastsft.tokenizer.settings import read_chat_template
 from golden_text import human_gpt
 
@@ -93,6 +95,23 @@ def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)
     assert time.monotonic() - begin < 60  # it ends at all
+
+
+def test_a_process_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the same records are learned: limits are of computing, not of the clock."""
+    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.0)
+    starts, stopped = _Worker._start, []
+
+    def start(worker: _Worker) -> Any:
+        process = starts(worker)
+        process.send_signal(signal.SIGSTOP)
+        threading.Timer(1.0, process.send_signal, (signal.SIGCONT,)).start()
+        stopped.append(process)
+        return process
+
+    monkeypatch.setattr(_Worker, "_start", start)
+    model = template(CHATML + PROMPT, seconds=0.3)
+    assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n") and stopped
 
 
 BIG = [

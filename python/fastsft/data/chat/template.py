@@ -12,10 +12,12 @@ import os
 import select
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.front_bos import without_bos
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 _GRACE = 5.0
+_LONGEST_WAIT = 20  # times as long on the clock as in seconds of a core
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
 # What templates without system messages write, and the named ones that fold them into the first user's text.
@@ -44,9 +47,10 @@ class ModelTemplate:
     """A Jinja chat template with the tokenizer that it is for; called with dialogues, it renders them.
 
     source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
-    native: the native tokenizer. seconds: what one conversation may take. day: the date that the template is
-    told, in ISO form; None: today's. for_tools: it is for chats with tools only. `stop_token`: the text that
-    ends replies, found by rendering; `call_stop_token`: what ends calls of tools, "" for the same or none.
+    native: the native tokenizer. seconds: what one conversation may take of a core. day: the date that the
+    template is told, in ISO form; None: today's. for_tools: it is for chats with tools only. `stop_token`:
+    the text that ends replies, found by rendering; `call_stop_token`: what ends calls of tools, "" for the
+    same or none.
     `reply_ending`: what comes after a reply's text, up to its end. ValueError for a template that does not
     compile, does what the sandbox forbids, or ends replies with no special token.
     """
@@ -295,7 +299,7 @@ class _Worker:
     def _read(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.stdout is not None
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([process.stdout], [], [], self._patience)
+            ready = self._has_more(process)
             part = os.read(process.stdout.fileno(), 1 << 20) if ready else b""
             if not part:
                 self.close()
@@ -305,6 +309,23 @@ class _Worker:
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _has_more(self, process: subprocess.Popen[bytes]) -> bool:
+        """False once the process has computed for longer than it may; one that gets no core is waited for."""
+        began, end = _cpu_seconds(process), time.monotonic() + _LONGEST_WAIT * self._patience
+        assert process.stdout is not None
+        while not select.select([process.stdout], [], [], self._patience)[0]:
+            if _cpu_seconds(process) - began >= self._patience or time.monotonic() > end:
+                return False
+        return True
+
+
+def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return float("inf")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _write(process: subprocess.Popen[bytes], lines: bytes) -> None:
