@@ -95,10 +95,12 @@ std::vector<std::string> split_name(std::string_view name, bool at_capitals) {
 std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words;
   for (const std::string& part : split_name(name, false)) {
-    if (spell(lower_case(part), words)) continue;  // "trAin", too
-    for (const std::string& word : split_name(part, true)) {
-      const std::string small = lower_case(word);
-      if (!spell(small, words)) words.push_back(small);
+    std::vector<std::string> pieces = split_name(part, true);
+    for (std::string& piece : pieces) piece = lower_case(std::move(piece));
+    // "trAin" is one word, and "notRain" two.
+    if (std::ranges::none_of(pieces, is_known) && spell(lower_case(part), words)) continue;
+    for (std::string& piece : pieces) {
+      if (!spell(piece, words)) words.push_back(std::move(piece));
     }
   }
   return words;
@@ -116,7 +118,7 @@ MarkName find_mark_name(std::string_view name) {
   if (any(kFigures)) return MarkName::kNone;
   const bool learns = any(kLearning), masks = any(kMasks), hides = any(kHidden);
   if (!learns && !masks && !hides) {
-    return any(kSkips) && !is_mixed ? MarkName::kSkip : MarkName::kNone;
+    return any(kSkips) && !is_mixed && !any(kCounted) ? MarkName::kSkip : MarkName::kNone;
   }
   if (is_mixed) return MarkName::kMixed;
   if (any(kCounted)) return MarkName::kCounted;

@@ -269,6 +269,12 @@ def test_capitals_inside_of_a_word_hide_no_mark(field: str) -> None:
     assert replies(seen(record(field, False))) == ["two"]
 
 
+@pytest.mark.parametrize("field", ["notRain", "skipped_tokens", "ignored_tokens", "skip_steps"])
+def test_data_with_words_of_marks_stops_nothing(field: str) -> None:
+    for value in (12, True, "12"):
+        assert replies(seen(record(field, value))) == ["one", "two"]
+
+
 @pytest.mark.parametrize("field", ["loss_tokens", "lossTokens", "train-steps"])
 def test_a_figure_that_is_a_flag_stops(field: str) -> None:
     """A number of tokens is data; true or false is none."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import keep_aside, keep_changed, note_written
+from fastsft.runtime.output_files import ARGUMENTS, keep_aside, keep_changed, note_written
 from fastsft.runtime.protected import removed
 from fastsft.runtime.written_files import is_written
 from fastsft.tokenizer.kept_files import is_tokenizer_file
@@ -40,9 +40,11 @@ def is_kept_apart(directory: str | Path) -> bool:
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
     """Put the files of a set on record as fastsft's before it is committed.
 
-    Where a run ends between its commit and `install_file_set`, the next start gives them their names.
+    Where a run ends between its commit and `install_file_set`, the next start gives them their names. Not the
+    file by which a directory is known as that of a model of fastsft's: it may still hold another program's.
     """
-    note_written(Path(directory), {file.name: (file.size, file.crc32c) for file in files})
+    digests = {file.name: (file.size, file.crc32c) for file in files if file.name != ARGUMENTS}
+    note_written(Path(directory), digests)
 
 
 def install_file_set(directory: str | Path, name: str) -> None:

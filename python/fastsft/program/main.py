@@ -59,7 +59,8 @@ def run_script(script: Callable[[], object]) -> None:
         except PlaceError as error:
             write_error_file(line := f"error: {error}")
             say(_for_terminal(line), to_stderr=True)
-            tell_waiting_ranks(str(error))
+            with contextlib.suppress(KeyboardInterrupt):
+                tell_waiting_ranks(str(error))
             _leave(EXIT_ERROR, "")
         except ValueError as error:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")

@@ -22,13 +22,13 @@ def tell_waiting_ranks(reason: str, environ: Mapping[str, str] | None = None) ->
     """
     env = os.environ if environ is None else environ
     host, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         return
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
     end = time.monotonic() + _LIMIT_S
     while time.monotonic() < end:
         for address in (host, "127.0.0.1"):  # where the store of one machine listens
-            with contextlib.suppress(OSError, OverflowError, RuntimeError):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
                 socket.create_connection((address, int(port)), _PROBE_S).close()
                 visitors_store(address, int(port), 1).set(
                     f"{meeting_name(0)}/differs", json.dumps({"told": told})

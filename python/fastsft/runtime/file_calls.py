@@ -83,8 +83,9 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 def _free_space(path: str | os.PathLike[str]) -> str:
     """Of the first folder above `path` that is there."""
-    for folder in Path(path).absolute().parents:
-        with contextlib.suppress(OSError):
-            found = os.statvfs(folder)
-            return f"; {found.f_bavail * found.f_frsize} bytes are free there"
+    with contextlib.suppress(OSError):  # of a working directory that is gone
+        for folder in Path(path).absolute().parents:
+            if folder.is_dir():
+                found = os.statvfs(folder)
+                return f"; {found.f_bavail * found.f_frsize} bytes are free there"
     return ""

@@ -24,7 +24,7 @@ from fastsft.runtime.written_files import (
 )
 
 _Content = str | bytes | memoryview
-_ARGUMENTS = "training_args.json"  # of every model that fastsft saves
+ARGUMENTS = "training_args.json"  # of every model that fastsft saves
 _lock = threading.Lock()  # of the records of what was written
 
 
@@ -109,7 +109,7 @@ def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
     files: what is about to be written there, by name; in folders and weights are not looked at. Nothing where
     no model of fastsft's is on record, as of an older version (csrc/storage/file_set.cpp decides).
     """
-    if _ARGUMENTS in written_in(directory):
+    if ARGUMENTS in written_in(directory):
         for name, digest in files.items():
             if "/" not in name and not name.endswith(".safetensors"):
                 keep_aside(directory / name, digest)

@@ -77,8 +77,8 @@ class CalledChats:
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
         replies = [reply for i in wanted if isinstance(reply := skeleton.found[i], Reply)]
-        if len(replies) < len(wanted):
-            return None
+        if len(replies) < len(wanted) or any(piece.content >= len(values) for piece in skeleton.pieces):
+            return None  # data that looks like a mark
         texts = place_contents(skeleton.pieces, lambda number: self._written(values[number]), text)
         if texts is None:
             return None

@@ -315,7 +315,7 @@ class _Worker:
         began, end = _cpu_seconds(process), time.monotonic() + _LONGEST_WAIT * self._patience
         assert process.stdout is not None
         while not select.select([process.stdout], [], [], self._patience)[0]:
-            if _cpu_seconds(process) - began >= self._patience or time.monotonic() > end:
+            if not _cpu_seconds(process) - began < self._patience or time.monotonic() > end:
                 return False
         return True
 

@@ -121,9 +121,11 @@ def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in WINDOWS:
         return {}
     both, usual, one = WINDOWS[kind]
-    window = config.get(both, usual) // 2
-    if library_major() > 4:
-        window = config.get(one, window)
+    given = {both: config.get(both, usual), one: config.get(one, 0)}
+    if any(type(value) is not int for value in given.values()):
+        return {}  # transformers names what it does not take
+    is_read = library_major() > 4 and one in config
+    window = given[one] if is_read else given[both] // 2
     return {both: 2 * window, one: window}
 
 
