@@ -28,7 +28,7 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
 from fastsft.runtime.place import launch
 from fastsft.runtime.protected import removed
-from fastsft.runtime.regular_files import read_json
+from fastsft.runtime.regular_files import read_json, read_json_object
 from fastsft.tokenizer.kept_files import is_tokenizer_file
 from fastsft.tokenizer.trained_template import TEMPLATES
 
@@ -85,8 +85,16 @@ def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM,
     agreement = Agreement(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
-    if args.save_total_limit and best is not None:
+    if args.save_total_limit and best is not None and _had_limit(folder, args.save_total_limit):
         rotate_what_is_left(args, folder, [best, source_checkpoint(model, folder)])
+
+
+def _had_limit(folder: Path, limit: int) -> bool:
+    """True if the run itself was told `limit`: another one given now removes nothing of a finished run."""
+    try:
+        return bool(read_json_object(folder / "training_args.json").get("save_total_limit") == limit)
+    except (ValueError, OSError):
+        return False
 
 
 def check_no_other_model(
