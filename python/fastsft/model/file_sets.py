@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import ARGUMENTS, keep_aside, keep_changed, note_written
 from fastsft.runtime.protected import removed
-from fastsft.runtime.written_files import is_written
+from fastsft.runtime.written_files import is_written, written_in
 from fastsft.tokenizer.kept_files import is_tokenizer_file
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ def is_kept_apart(directory: str | Path) -> bool:
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
     """Put the files of a set on record as fastsft's before it is committed.
 
-    Where a run ends between its commit and `install_file_set`, the next start gives them their names. Not the
-    file by which a directory is known as that of a model of fastsft's: it may still hold another program's.
+    Where a run ends between its commit and `install_file_set`, the next start gives them their names. In a
+    directory with the model of another program, not the file by which one of fastsft's is known.
     """
-    digests = {file.name: (file.size, file.crc32c) for file in files if file.name != ARGUMENTS}
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    if ARGUMENTS not in written_in(Path(directory)):
+        digests.pop(ARGUMENTS, None)
     note_written(Path(directory), digests)
 
 
