@@ -81,7 +81,7 @@ def finished_output(
 
 
 def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
-    """Of saves and of checkpoints that the run could not remove; collective. best: one that stays."""
+    """Remove leftovers of saves, and checkpoints above the limit; collective. best: it stays."""
     agreement = Agreement(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)

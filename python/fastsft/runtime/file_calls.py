@@ -82,7 +82,7 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 
 def _free_space(path: str | os.PathLike[str]) -> str:
-    """Of the first folder above `path` that is there."""
+    """Say the free bytes of the first folder above `path` that is there."""
     with contextlib.suppress(OSError):  # of a working directory that is gone
         for folder in Path(path).absolute().parents:
             if folder.is_dir():

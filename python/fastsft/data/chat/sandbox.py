@@ -68,13 +68,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = self.json_texts.write
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """As jinja's, which asks an object for each field of its own before the field of its data."""
+        """Look a field of data up at once; jinja asks the object for a field of its own first."""
         if type(obj) is dict and attribute not in _OF_OBJECTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """As jinja's, which decides by the type of the object."""
+        """Keep what jinja decides, which depends on the type of the object alone."""
         key = (type(obj), attr)
         known = self._safe.get(key)
         if known is None:

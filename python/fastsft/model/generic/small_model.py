@@ -55,7 +55,7 @@ def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
 
 
 def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedModel:
-    """As `small_model`, with as many layers as `model`: parameters have the same names."""
+    """Make a `small_model` with as many layers as `model`: parameters have the same names."""
     return _shrunk_model(make, smaller(model.config.to_dict(), None))
 
 

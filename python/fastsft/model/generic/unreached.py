@@ -70,7 +70,7 @@ def _without_gradient(model: PreTrainedModel) -> list[str]:
 
 
 def _of_experts(names: Collection[str], model: PreTrainedModel) -> list[str]:
-    """Of `names` those of a list in a layer of which the trial has reached other entries: tokens choose."""
+    """List the `names` of experts: entries of a list in a layer, of which the trial reached others."""
     reached = {_unnumbered(name) for name, each in model.named_parameters() if each.grad is not None}
     return [name for name in names if _OF_EXPERT.search(name) and _unnumbered(name) in reached]
 
