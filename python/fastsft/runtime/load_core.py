@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import os
 from types import ModuleType
 
 from fastsft.runtime.versions import minor_version, torch_problem
+
+# Matrix products of different sizes whose code and buffers a process keeps: in oneDNN's cache, and in torch's
+# around it. Runs of many lengths reach the libraries' own bounds of 1024 each, which hold 0.7 GiB. These hold
+# all products of ten lengths; to compile a product again takes less than a millisecond.
+KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "32"}
+
+
+def bound_kept_products() -> None:
+    """Bound the two caches of CPU matrix products, unless the environment says how much they keep.
+
+    Both libraries read the environment at their first product.
+    """
+    for name, kept in KEPT_PRODUCTS.items():
+        os.environ.setdefault(name, kept)
 
 
 def load_native() -> ModuleType:
@@ -13,6 +28,7 @@ def load_native() -> ModuleType:
 
     ImportError when it is missing or was built with another torch, and for a torch outside the range.
     """
+    bound_kept_products()
     import torch
 
     problem = torch_problem(torch.__version__)
