@@ -40,10 +40,14 @@ class Ranks:
         self._port = HeldPort()
         self._processes: list[subprocess.Popen[str]] = []
 
-    def start(self, rank: int, ranks: int, **variables: str) -> subprocess.Popen[str]:
+    def start(
+        self, rank: int, ranks: int, *, only: dict[str, str] | None = None, **variables: str
+    ) -> subprocess.Popen[str]:
+        """only: the variables of its place, instead of torchrun's."""
         place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
-        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port.number, "PYTHONPATH": PACKAGE}
-        env = {**os.environ, **{name: str(value) for name, value in place.items()}, **variables}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port.number}
+        given = {name: str(value) for name, value in place.items()} if only is None else only
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE), **given, **variables}
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM], env=env, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -99,6 +103,31 @@ def test_a_process_that_refuses_its_own_place_ends_those_that_wait(
     assert second.startswith(f"error: {variable}: expected a number from ")
     assert first.startswith(f"rank 0: error: process {wrong.pid} on ")
     assert second.removeprefix("error: ") in first
+
+
+def slurm_place(rank: str) -> dict[str, str]:
+    """Variables of one of two tasks on this machine, without MASTER_ADDR; the port follows from the job."""
+    return {
+        "SLURM_JOB_ID": "9917", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": rank,
+        "SLURM_LOCALID": rank, "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+    }  # fmt: skip
+
+
+def test_a_task_of_slurm_that_refuses_its_own_place_ends_the_others(ranks: Ranks) -> None:
+    first = ranks.start(0, 2, only=slurm_place("0"))
+    wrong = ranks.start(1, 2, only=slurm_place("two"))
+    line, own = refused(first, wrong)
+    assert own.startswith("error: SLURM_PROCID: expected a number from 0 to 1, got 'two'")
+    assert line.startswith(f"rank 0: error: process {wrong.pid} on ")
+
+
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"])
+def test_a_refused_process_of_another_run_ends_nobody(ranks: Ranks, name: str) -> None:
+    first = ranks.start(0, 2, **{name: "7"})
+    refused(ranks.start(1, 2, RANK="2", **{name: "8"}))
+    second = ranks.start(1, 2, **{name: "7"})
+    for process in (first, second):
+        assert process.stdout and process.stdout.readline() == "met\n"
 
 
 def test_one_that_comes_when_all_have_met_is_refused_alone(ranks: Ranks) -> None:

@@ -17,6 +17,7 @@ from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.refused_place import tell_waiting_ranks
+from fastsft.ranks.roll_call import meeting_name
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
@@ -60,7 +61,7 @@ def run_script(script: Callable[[], object]) -> None:
             write_error_file(line := f"error: {error}")
             say(_for_terminal(line), to_stderr=True)
             with contextlib.suppress(KeyboardInterrupt):
-                tell_waiting_ranks(str(error))
+                tell_waiting_ranks(str(error), meeting_name(0))
             _leave(EXIT_ERROR, "")
         except ValueError as error:
             _leave(EXIT_ERROR, f"{_who()}error: {error}")

@@ -26,7 +26,7 @@ from fastsft.ranks.store import (
 )
 from fastsft.runtime.network_interface import interface_towards
 from fastsft.runtime.place import Launch, launch
-from fastsft.runtime.place_variables import check_network, number_of
+from fastsft.runtime.place_variables import check_network, meeting_place
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -185,12 +185,11 @@ def _prepare_environment(place: Launch) -> None:
     Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
     address of the machine's name, which is often one that other machines cannot reach.
     """
-    job = number_of(os.environ, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in os.environ else 0
     check_network()
     # The main thread says how a device failed; NCCL's own thread would abort the process before.
     os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
-    os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
-    os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
+    host, port = meeting_place(os.environ)
+    os.environ |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
     if place.local_world_size == place.world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     elif (interface := interface_towards(os.environ["MASTER_ADDR"])) not in (None, "lo"):

@@ -1,4 +1,4 @@
-"""A process whose own variables make no sense tells the ranks that wait for it."""
+"""Word of a process whose own variables make no sense, left for the ranks that wait for it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,58 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from fastsft.ranks.roll_call import meeting_name
-from fastsft.ranks.store import visitors_store
+from fastsft.ranks.store import LOOPBACK, visitors_store
+from fastsft.runtime.place_variables import meeting_place, run_names
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _LIMIT_S, _PROBE_S, _PAUSE_S = 15.0, 2.0, 0.2
 
 
-def tell_waiting_ranks(reason: str, environ: Mapping[str, str] | None = None) -> None:
-    """Leave word at the store of MASTER_ADDR and MASTER_PORT, so that no rank waits until --ddp_timeout.
+def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | None = None) -> None:
+    """Leave word at the store where the ranks meet, so that none of them waits until --ddp_timeout.
 
-    As far as possible, for 15 seconds: whoever serves the store may still be starting.
+    meeting: its name, the first part of its keys. As far as possible, for 15 seconds: whoever serves the
+    store may still be starting.
     """
     env = os.environ if environ is None else environ
-    host, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+    try:
+        host, port = meeting_place(env)
+    except ValueError:
         return
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
+    word = json.dumps({"told": told, "run": run_names(env)})
+    addresses = dict.fromkeys((host, LOOPBACK) if _is_own(host) else (host,))
     end = time.monotonic() + _LIMIT_S
     while time.monotonic() < end:
-        for address in (host, "127.0.0.1"):  # where the store of one machine listens
+        for address in addresses:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
-                socket.create_connection((address, int(port)), _PROBE_S).close()
-                visitors_store(address, int(port), 1).set(
-                    f"{meeting_name(0)}/differs", json.dumps({"told": told})
-                )
+                socket.create_connection((address, port), _PROBE_S).close()
+                visitors_store(address, port, 1).set(_key(meeting), word)
                 return
         time.sleep(_PAUSE_S)
+
+
+def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the word of a refused process of this run; None without one, or if it is of another run."""
+    if not store.check([_key(meeting)]):
+        return None
+    found = json.loads(store.get(_key(meeting)))
+    own = run_names(os.environ if environ is None else environ)
+    is_other = any(own.get(name, value) != value for name, value in found["run"].items())
+    return None if is_other else str(found["told"])
+
+
+def _key(meeting: str) -> str:
+    return f"{meeting}/refused"
+
+
+def _is_own(host: str) -> bool:
+    """An address of this machine: the store of ranks that share a machine listens at its loopback only."""
+    with contextlib.suppress(OSError):
+        socket.create_server((host, 0)).close()
+        return True
+    return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.ranks.claims import Claim
 from fastsft.ranks.comparison_text import difference, named_ranks
+from fastsft.ranks.refused_place import word_of_refused
 from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.standard_streams import say
 
@@ -155,6 +156,9 @@ class RollCall:
                     store.set(f"{self._name}/differs", json.dumps([self._rank, self._mine]))
             if store.check([f"{self._name}/differs"]):
                 self._refuse(store)
+            if (word := word_of_refused(store, self._name)) is not None:
+                self._linger()
+                raise ValueError(word)
             self._claim.answer(store)
             if time.monotonic() - looked > _LOOK_S:
                 self._absent, looked = self._look(store), time.monotonic()
@@ -168,8 +172,7 @@ class RollCall:
 
     def _refuse(self, store: Store) -> None:
         found = json.loads(store.get(f"{self._name}/differs"))
-        if self._rank == 0:
-            time.sleep(_LINGER_S)  # the store may go with this process, and the others read it
+        self._linger()
         if isinstance(found, dict):
             raise ValueError(found["told"])
         rank, other = found
@@ -179,6 +182,11 @@ class RollCall:
                 f"rank {rank} runs another version of fastsft than rank 0; install the same on all"
             )
         raise ValueError(difference({0: _texts(first), rank: _texts(other)}))
+
+    def _linger(self) -> None:
+        """The store may go with rank 0, and the others still read it."""
+        if self._rank == 0:
+            time.sleep(_LINGER_S)
 
     def _key(self, rank: int) -> str:
         return f"{self._name}/{rank}"

@@ -18,7 +18,7 @@ from fastsft.ranks.timed_store import BoundedStore
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
 _own: tuple[Store, BoundedStore] | None = None  # the default store, and our connection to it
@@ -40,7 +40,7 @@ class HeldPort:
     def __init__(self) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((_LOOPBACK, 0))
+        self._socket.bind((LOOPBACK, 0))
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
@@ -57,20 +57,18 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
 
     options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False}
     if rank != 0:
-        return TCPStore(_LOOPBACK, port, world_size, is_master=False, **options)
+        return TCPStore(LOOPBACK, port, world_size, is_master=False, **options)
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_LOOPBACK, port))
+        listener.bind((LOOPBACK, port))
         listener.listen(max(128, world_size))
     except OSError as error:
         listener.close()
         raise RuntimeError(
-            f"MASTER_PORT: cannot listen on {_LOOPBACK}:{port}: {error.strerror}; choose another MASTER_PORT"
+            f"MASTER_PORT: cannot listen on {LOOPBACK}:{port}: {error.strerror}; choose another MASTER_PORT"
         ) from error
-    return TCPStore(
-        _LOOPBACK, port, world_size, is_master=True, master_listen_fd=listener.detach(), **options
-    )
+    return TCPStore(LOOPBACK, port, world_size, is_master=True, master_listen_fd=listener.detach(), **options)
 
 
 def serves_store(env: Mapping[str, str]) -> bool:
@@ -192,4 +190,4 @@ def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str,
         return False
     # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
-    return told or env.get("MASTER_ADDR") in (None, "localhost", _LOOPBACK)
+    return told or env.get("MASTER_ADDR") in (None, "localhost", LOOPBACK)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 _PORTS = range(1, 1 << 16)
 _MOST_RANKS = 1 << 24
+_LOOPBACK = "127.0.0.1"
 
 
 def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
@@ -50,6 +51,24 @@ def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
         world,
         local_world,
     )
+
+
+def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port where the ranks meet; those of the SLURM step where nobody chose others.
+
+    ValueError as `number_of`.
+    """
+    job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
+    host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
+    port = {"MASTER_PORT": env.get("MASTER_PORT", str(20000 + job % 20000))}
+    return host, number_of(port, "MASTER_PORT", _PORTS.start, _PORTS.stop)
+
+
+def run_names(env: Mapping[str, str]) -> dict[str, str]:
+    """Names that launchers give to all processes of one run."""
+    return {
+        name: env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID") if name in env
+    }
 
 
 def check_network(env: Mapping[str, str] | None = None) -> None:
