@@ -33,6 +33,18 @@ def test_labels_that_are_not_shifted_are_refused(kind: str, layers: int, tmp_pat
         _ = open_model(str(tmp_path)).engine_words
 
 
+@pytest.mark.parametrize("settings", [{"init_std": 0.02}, {"init_std": 1e-12}])
+def test_prophetnet_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    """It learns two tokens at once, and with small weights it answers the same at every position."""
+    small = {
+        **SMALL, "hidden_size": 32, "num_decoder_layers": 2, "num_decoder_attention_heads": 4,
+        "decoder_ffn_dim": 48, "is_encoder_decoder": False, "is_decoder": True,
+    }  # fmt: skip
+    library_model("prophetnet", **small, **settings).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"has a loss of its own|the same after every token of a trial row"):
+        _ = open_model(str(tmp_path)).engine_words
+
+
 class Mean(GPT2LMHeadModel):  # type: ignore[misc]
     """As transformers 4's Mamba: takes the tokens of the step and divides by those of the micro-batch."""
 

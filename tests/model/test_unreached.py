@@ -16,6 +16,7 @@ import rows_run
 from engines import train_step
 from families import passed, published
 from fastsft.arguments import TrainingArguments
+from fastsft.model.choice import open_model
 from fastsft.trainer import Trainer
 from generic_engines import (
     VOCAB,
@@ -158,3 +159,14 @@ def test_adapters_of_such_linears_stay_as_they_were_drawn(directory: Path, tmp_p
     alone = {name for name in values if torch.equal(values[name], first[name])}
     assert alone == {name for name in values if "vision_embed_tokens" in name or "indexer" in name}
     assert alone and len(alone) < len(values)
+
+
+def test_a_trial_that_fails_is_named(tmp_path: Path) -> None:
+    own = ("model_type", "transformers_version")  # its class asks for a default language, which files lack
+    settings = {key: value for key, value in passed(published("xmod")).items() if key not in own}
+    library_model("xmod", **settings).save_pretrained(tmp_path)
+    words = open_model(str(tmp_path)).engine_words
+    assert (
+        "a trial of which parts text reaches failed, and weight decay moves the other parts, too: " in words
+    )
+    assert "Input language unknown" in words

@@ -67,6 +67,11 @@ class GenericParts(CausalLM):
         return f"generic, {kind} of transformers ({self.why_generic}); {rows}{self._unreached_words()}"
 
     def _unreached_words(self) -> str:
+        if self.unreached.fault:
+            return (
+                "; a trial of which parts text reaches failed, and weight decay moves the other parts, too: "
+                f"{self.unreached.fault}"
+            )
         if not self.unreached.names:
             return ""
         count = sum(one.numel for unit in self._plain.units for one in unit.parameters if not one.is_reached)

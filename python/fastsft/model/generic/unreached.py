@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fastsft.model.generic.empty_model import FAULTS
+from fastsft.model.generic.empty_model import FAULTS, first_line
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import with_values
 from fastsft.model.generic.small_model import Make, small_model_of_all_layers
@@ -25,10 +25,15 @@ _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
 
 @dataclass(frozen=True)
 class Unreached:
-    """names: of parameters, as the model has them without adapters. parts: the modules that they fill."""
+    """Parameters without a gradient.
+
+    names: as the model has them without adapters. parts: the modules that they fill. fault: why the trial
+    failed; then no name is known.
+    """
 
     names: frozenset[str] = frozenset()
     parts: tuple[str, ...] = ()
+    fault: str = ""
 
     def has(self, name: str) -> bool:
         """True for one of `names`, and for the adapter of a linear whose weight is one."""
@@ -36,7 +41,7 @@ class Unreached:
 
 
 def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False) -> Unreached:
-    """Parameters of `model` for which transformers' Trainer has no gradient: none where the trial fails.
+    """Find the parameters of `model` for which transformers' Trainer has no gradient.
 
     make: of a configuration such a model, with parameters on the meta device. The small one has every layer.
     is_given: `model` may have modules that its class does not make, and does not call.
@@ -45,8 +50,8 @@ def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False
         with torch.random.fork_rng(devices=[]):
             small = with_values(small_model_of_all_layers(make, model))
             found = _without_gradient(small)
-    except (NotPackedError, NotImplementedError, *FAULTS):
-        return Unreached()
+    except (NotPackedError, NotImplementedError, *FAULTS) as error:
+        return Unreached(fault=first_line(error))
     more = _not_of_class(model, small) if is_given else []
     names = frozenset([*found, *more]) - set(_of_experts(found, small))
     others = [name for name, _ in model.named_parameters() if name not in names]
