@@ -1,4 +1,4 @@
-"""A finished run, made once."""
+"""A finished run, made once, and a directory in which somebody plants links."""
 
 from pathlib import Path
 
@@ -22,3 +22,21 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     trainer.train()
     saving.trainer_save_model_safe(trainer)
     return output
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A file that nobody may touch."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "victim").write_text("mine")
+    (folder / "victim").chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the program under test writes."""
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    return folder

@@ -161,22 +161,6 @@ EXPECTED = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "victim").write_text("mine")
-    (folder / "victim").chmod(0o600)
-    return folder
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    folder = tmp_path / "watched"
-    folder.mkdir()
-    return folder
-
-
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_links_between_any_two_calls(directory: Path, outside: Path, writer: str, how: str) -> None:

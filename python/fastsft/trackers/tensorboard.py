@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 import tempfile
+import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.new_files import NewFile
 from fastsft.trackers.tracker import (
     TrackedArguments,
     TrackedModel,
@@ -19,12 +23,53 @@ from fastsft.trackers.tracker import (
 
 
 class _Writer(Protocol):
-    """torch's SummaryWriter, which has no annotations."""
+    """Writer of scalars and texts: torch's SummaryWriter, which has no annotations, or an event file."""
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> object: ...
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> object: ...
     def flush(self) -> object: ...
     def close(self) -> object: ...
+
+
+class _EventFile:
+    """A new event file of a directory of this machine, written by its own descriptor.
+
+    TensorBoard's own writer opens its file by name for each write, and follows a link that somebody has
+    put there. begin: the step from which on earlier event files are hidden; None hides none.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, directory: Path, begin: int | None) -> None:
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+        from torch.utils.tensorboard import summary
+
+        self._event = event_pb2.Event
+        self._forms: Any = summary  # has no annotations
+        directory.mkdir(parents=True, exist_ok=True)
+        own = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
+        self._records = RecordWriter(NewFile(directory / f"events.out.tfevents.{own}"))
+        self._add(file_version="brain.Event:2")
+        if begin is not None:
+            self._add(step=begin, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        self.flush()
+
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> None:
+        self._add(summary=self._forms.text(tag, text_string), step=global_step)
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        self._add(summary=self._forms.scalar(tag, scalar_value), step=global_step)
+
+    def _add(self, **fields: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
+
+    def flush(self) -> None:
+        self._records.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._records.close()
 
 
 class TensorBoardTracker(Tracker):
@@ -55,12 +100,10 @@ class TensorBoardTracker(Tracker):
 
         A resumed run hides what the one before it logged there after the step that it goes on from.
         """
-        from torch.utils.tensorboard import SummaryWriter
-
         place = Path(args.logging_dir or ".")
+        begin = state.global_step + 1 if state.global_step else None
         try:
-            begin = state.global_step + 1 if state.global_step else None
-            self._writer: _Writer = SummaryWriter(log_dir=args.logging_dir, purge_step=begin)
+            self._writer: _Writer = _writer_of(str(args.logging_dir or "."), begin)
         except OSError as error:
             raise _refusal(place, place, error) from error
         self._writer.add_text("args", args.to_json_string())
@@ -82,6 +125,16 @@ class TensorBoardTracker(Tracker):
     def close(self, *, failed: bool) -> None:
         """Close the event file."""
         self._writer.close()
+
+
+def _writer_of(place: str, begin: int | None) -> _Writer:
+    """TensorBoard's own writer for a place that is no directory of this machine, such as gs://bucket."""
+    if "://" not in place:
+        return _EventFile(Path(place), begin)
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: _Writer = SummaryWriter(log_dir=place, purge_step=begin)
+    return writer
 
 
 def _refusal(place: Path, there: Path, error: OSError) -> ValueError:
