@@ -148,7 +148,6 @@ def test_what_peft_refuses_is_refused(fields: dict[str, Any]) -> None:
         ({"init_lora_weights": "olora"}, "got 'olora'"),
         ({"trainable_token_indices": [1]}, "trainable_token_indices"),
         ({"layer_replication": [[0, 1]]}, "layer_replication"),
-        ({"target_parameters": ["x"]}, "target_parameters"),
         ({"lora_bias": True}, "lora_bias"),
         ({"r": 0}, "r: expected at least 1, got 0"),
         ({"lora_dropout": 1.0}, "lora_dropout: expected 0 or more and less than 1"),
@@ -168,6 +167,7 @@ def test_what_is_not_computed_is_refused_by_name(fields: dict[str, Any], message
         ("untied", {"target_modules": ["embed_tokens"]}, "no adapters of embeddings"),
         ("tied", {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "is tied in this model"),
         ("untied", {"target_modules": "("}, "is no regular expression"),
+        ("untied", {"target_parameters": ["mlp.x"]}, "target_parameters: expected nothing with the native"),
         ("untied", {"modules_to_save": ["nowhere"]}, "match no module"),
         (
             "untied",

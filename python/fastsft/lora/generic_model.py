@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -12,10 +14,12 @@ from fastsft.lora.modules import HEAD
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
-from fastsft.model.generic.placement import base_name
+from fastsft.model.generic.memory import ActivationSizes
+from fastsft.model.generic.peft_names import base_name
 from fastsft.model.generic.unreached import Unreached
 
 if TYPE_CHECKING:
+    from peft.tuners.lora.layer import LoraLayer
     from transformers import PreTrainedModel
 
 _NAME = "default"  # of an adapter, as peft calls the first one
@@ -34,7 +38,9 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.engine_config()
 
     def _find_targets(self) -> Targets:
-        return targets_of(self._plain.model, self.settings)
+        targets = targets_of(self._plain.model, self.settings)
+        self.settings = _converted(self._plain.model, self.settings)
+        return targets
 
     def _engine_adapters(self) -> None:
         """None: they are modules of the model."""
@@ -47,6 +53,15 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
 
     def _why_padded(self) -> str | None:
         return self._base.why_padded
+
+    def activation_sizes(self, dtype: str) -> ActivationSizes:
+        """As CausalLM's, with the sums of experts and adapters, which peft makes in each pass."""
+        wrapped = [each for each in self.targets.adapters if each.parameter is not None]
+        summed = (
+            sum(math.prod(each.weight_shape()) for each in wrapped if each.layer.startswith(f"{unit.name}."))
+            for unit in self._plain.units[1:]
+        )
+        return replace(super().activation_sizes(dtype), summed=max(summed, default=0))
 
 
 def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel:
@@ -72,6 +87,12 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
             warnings.simplefilter("ignore")
             wrapped = get_peft_model(model, LoraConfig(**fields), low_cpu_mem_usage=True)
     except (ValueError, TypeError, KeyError) as error:
+        if settings.lora_dropout and "lora_dropout" in str(error):
+            raise ValueError(
+                "lora_dropout: expected 0 with adapters of experts and routers, which peft makes without "
+                f"dropout, got {settings.lora_dropout:g}; add --lora_dropout 0, or name linear layers: "
+                f"{_adaptable(model)}"
+            ) from error
         raise ValueError(
             f"LoRA: peft makes no such adapters of {type(model).__name__}: {str(error).splitlines()[0]} Its "
             f"linear layers are {', '.join(_linears(model))}; all-linear takes all but the head"
@@ -86,37 +107,68 @@ def find_generic_targets(model: GenericCausalLM, settings: LoraSettings) -> Targ
 
 
 def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
-    """Targets in a model that `with_peft` made. ValueError for adapters of what is no linear."""
-    from peft.tuners.lora.layer import Linear, LoraLayer
+    """Targets in a model that `with_peft` made. ValueError for adapters of embeddings, convolutions, ..."""
+    from peft.tuners.lora.layer import LoraLayer
 
-    adapters = []
+    linears, parameters = [], dict[str, list[Adapter]]()
     for name, layer in model.named_modules():
         if not isinstance(layer, LoraLayer):
             continue
-        if type(layer) is not Linear:
-            kind = type(layer.get_base_layer()).__name__
-            raise ValueError(
-                f"LoRA: target_modules match {name} ({kind}), whose weights are no linear layer; the generic "
-                "engine has adapters of linear layers alone: --lora_target_modules "
-                f"{' '.join(each for each in _linears(model) if each != HEAD)}, or peft with transformers' "
-                "Trainer for the others"
-            )
-        adapters.append(
-            Adapter(
-                name,
-                layer.r[_NAME],
-                layer.scaling[_NAME],
-                int(layer.in_features or 0),
-                int(layer.out_features or 0),
-                is_transposed=bool(layer.fan_in_fan_out),
-            )
-        )
+        adapter = _adapter(model, name, layer)
+        if adapter.parameter is None:
+            linears.append(adapter)
+        else:  # in the order in which peft has wrapped them: the innermost first
+            parameters.setdefault(adapter.layer, []).insert(0, adapter)
+    adapters = [*linears, *(each for nested in parameters.values() for each in nested)]
     trained = {
         base_name(name): tuple(parameter.shape)
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and ".lora_" not in name
     }
     return Targets(tuple(adapters), trained, settings.lora_dropout)
+
+
+def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
+    """Of peft's `layer`. ValueError where it adapts neither a linear nor a parameter."""
+    kind = type(layer).__name__
+    if kind not in ("Linear", "ParamWrapper"):
+        base = type(layer.get_base_layer()).__name__
+        raise ValueError(
+            f"LoRA: target_modules match {name} ({base}), whose weights are no linear layer; the generic "
+            f"engine has adapters of linear layers and of experts: {_adaptable(model)}, or peft with "
+            "transformers' Trainer for the others"
+        )
+    sizes = int(layer.in_features or 0), int(layer.out_features or 0)
+    fields = name, layer.r[_NAME], layer.scaling[_NAME], *sizes
+    if kind == "Linear":
+        return Adapter(*fields, is_transposed=bool(layer.fan_in_fan_out))
+    shape = tuple(layer.get_param().shape)
+    return Adapter(
+        *fields,
+        is_transposed=len(shape) == 3 and bool(getattr(layer.get_base_layer(), "is_transposed", False)),
+        parameter=layer.parameter_name,
+        experts=shape[0] if len(shape) == 3 else None,
+    )
+
+
+def _converted(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
+    """`settings` as peft has them for experts of transformers 5: parameters, and their ranks and alphas."""
+    config = cast("Any", model).peft_config[_NAME]
+    if not getattr(config, "target_parameters", None):
+        return settings
+    modules = config.target_modules
+    return replace(
+        settings,
+        target_modules=modules if isinstance(modules, str) else tuple(sorted(modules or ())),
+        target_parameters=tuple(sorted(config.target_parameters)),
+        rank_pattern=dict(config.rank_pattern),
+        alpha_pattern=dict(config.alpha_pattern),
+    )
+
+
+def _adaptable(model: torch.nn.Module) -> str:
+    """The flag that names all linears but the head."""
+    return f"--lora_target_modules {' '.join(each for each in _linears(model) if each != HEAD)}"
 
 
 def _linears(model: torch.nn.Module) -> list[str]:

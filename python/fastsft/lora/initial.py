@@ -35,8 +35,7 @@ def initial_values(
 def _draw(adapter: Adapter, init_lora_weights: bool | str) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
-    a = torch.empty(adapter.rank, adapter.inputs, dtype=torch.float32)
-    b = torch.empty(adapter.outputs, adapter.rank, dtype=torch.float32)
+    a, b = (torch.empty(shape, dtype=torch.float32) for shape in adapter.shapes().values())
     torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
     torch.nn.init.kaiming_uniform_(b, a=math.sqrt(5))
     if init_lora_weights == "gaussian":

@@ -57,7 +57,11 @@ class MergedModel:
         _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter
         self._names = _names_of_files(model, source)
-        self._adapters = {name: each for each in targets.adapters for name in _names_of(each, model)}
+        self._adapters = {
+            name: (each, first)
+            for each in targets.adapters
+            for name, first in _places_of(each, model).items()
+        }
         self._whole = {*targets.trained, *adapter.replaced(targets)}
 
     @classmethod
@@ -87,24 +91,32 @@ class MergedModel:
                     f"got {list(whole.shape)}; merge into the model with the vocabulary that was trained"
                 )
             value = whole
-        adapter = self._adapters.get(name)
+        adapter, first = self._adapters.get(name, (None, 0))
         if adapter is None:
             return value
         a, b = (self._adapter.read(part) for part in adapter.shapes())
-        if adapter.is_transposed:
-            return merged_weight(value.T, a, b, adapter.scale).T.contiguous()
-        return merged_weight(value, a, b, adapter.scale)
+        return merged_weight(value, adapter, a, b, first)
 
 
-def merged_weight(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
-    """weight + scale * b a, [outputs, inputs], in float32, or float64 for such a weight.
+def merged_weight(
+    weight: torch.Tensor, adapter: Adapter, a: torch.Tensor, b: torch.Tensor, first: int = 0
+) -> torch.Tensor:
+    """`weight` plus scale * b a, in float32, or float64 for such a weight.
 
-    Source: peft's Linear.get_delta_weight and merge.
+    weight: what `adapter` adapts, or from its element number `first` on a part of it.
+    Source: get_delta_weight and merge of peft's Linear and ParamWrapper.
     """
     import torch
 
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
-    return wide + ((b.float() @ a.float()) * scale).to(wide.dtype)
+    experts, size = adapter.experts or 1, adapter.inputs * adapter.outputs
+    begin, end = first // size, -(-(first + weight.numel()) // size)  # of the experts that `weight` is of
+    each_a = a.float().reshape(experts, adapter.rank, adapter.inputs)[begin:end]
+    each_b = b.float().reshape(adapter.outputs, adapter.rank, experts)[..., begin:end].permute(2, 0, 1)
+    change = (each_b @ each_a) * adapter.scale
+    change = change.mT if adapter.is_transposed else change
+    part = change.reshape(-1).narrow(0, first - begin * size, weight.numel())
+    return wide + part.view(weight.shape).to(wide.dtype)
 
 
 def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
@@ -120,22 +132,21 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
         raise ValueError(f"--base-model-path: {about}") from error
 
 
-def _names_of(adapter: Adapter, model: CausalLM) -> set[str]:
-    """Of the weight that `adapter` changes, in memory and in files.
+def _places_of(adapter: Adapter, model: CausalLM) -> dict[str, int]:
+    """Of the weight that `adapter` changes, in memory and in files: its first element in each tensor.
 
-    ValueError where files have it in several tensors, or together with others.
+    ValueError where files have a matrix in several tensors, or together with others.
     """
     import torch
 
-    name, shape = f"{adapter.module}.weight", (adapter.outputs, adapter.inputs)
-    weight = torch.empty(shape[::-1] if adapter.is_transposed else shape, device="meta")
-    parts = list(model.stored_parts(name, weight))
-    if len(parts) != 1 or parts[0][1].shape != weight.shape:
+    weight = torch.empty(adapter.weight_shape(), device="meta")
+    parts = list(model.stored_parts(adapter.weight, weight))
+    if adapter.experts is None and (len(parts) != 1 or parts[0][1].shape != weight.shape):
         raise ValueError(
-            f"{name} is not one tensor of the base model's files, so the adapter cannot be merged into them; "
-            "merge it with peft's merge_and_unload"
+            f"{adapter.weight} is not one tensor of the base model's files, so the adapter cannot be merged "
+            "into them; merge it with peft's merge_and_unload"
         )
-    return {name, parts[0][0]}
+    return {adapter.weight: 0, **{name: int(part.storage_offset()) for name, part in parts}}
 
 
 def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:
@@ -148,7 +159,7 @@ def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:
 
 def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) -> None:
     """tied: names of tensors that are another one."""
-    touched = {f"{each.module}.weight" for each in targets.adapters} | set(adapter.replaced(targets))
+    touched = {each.weight for each in targets.adapters} | set(adapter.replaced(targets))
     if found := sorted(touched & set(tied)):
         raise ValueError(
             f"{adapter.file}: adapts {found[0].removesuffix('.weight')}, which is tied to the embedding in "

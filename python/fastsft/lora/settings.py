@@ -17,7 +17,6 @@ _REFUSED = {
     "lora_bias": "leave it out: the B of an adapter has no bias here",
     "layer_replication": "write the model with its layers repeated first, or " + _BY_PEFT,
     "trainable_token_indices": 'name "embed_tokens" in modules_to_save, which trains all rows',
-    "target_parameters": "name linear modules in target_modules",
     "ensure_weight_tying": "leave it out: tied embeddings stay frozen",
     "megatron_config": _BY_PEFT,
     "alora_invocation_tokens": _BY_PEFT,
@@ -49,6 +48,7 @@ class LoraSettings:
 
     r, lora_alpha: rank and alpha of each adapter unless `rank_pattern` and `alpha_pattern` say otherwise.
     target_modules: names or endings of linears, a regular expression, or "all-linear"; None: q_proj, v_proj.
+    target_parameters: names or endings of parameters of other layers, as those of experts (generic engine).
     modules_to_save: endings of modules that are trained whole. base_model: what was adapted, for readers.
     ValueError for a value that none of peft's or ours can be.
     """
@@ -57,6 +57,7 @@ class LoraSettings:
     lora_alpha: float = 8
     lora_dropout: float = 0.0
     target_modules: tuple[str, ...] | str | None = None
+    target_parameters: tuple[str, ...] | None = None
     exclude_modules: tuple[str, ...] | str | None = None
     bias: str = "none"
     use_rslora: bool = False
@@ -108,6 +109,8 @@ class LoraSettings:
         """The content of adapter_config.json; peft gives fields that are not in it their defaults."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
+        if not self.target_parameters:
+            del fields["target_parameters"]  # which releases of peft before 0.17 do not know
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {
             **fields,
@@ -145,7 +148,7 @@ def _nothing(value: object) -> str:
     return "False" if isinstance(value, bool) else "nothing"
 
 
-_TEXTS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save")
+_TEXTS = ("target_modules", "target_parameters", "exclude_modules", "layers_pattern", "modules_to_save")
 
 
 def _plain(name: str, value: object, where: str) -> object:

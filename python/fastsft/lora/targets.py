@@ -23,7 +23,10 @@ _DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has 
 class Adapter:
     """The adapter of the linear `module`: x A^T B^T times `scale`; A [rank, inputs], B [outputs, rank].
 
-    is_transposed: the weight of the linear is [inputs, outputs] (Conv1D of GPT-2).
+    is_transposed: the weight of the linear is [inputs, outputs] (Conv1D of GPT-2). parameter: of a layer that
+    is no linear, whose adapters peft nests: those of its second parameter are at the layer's name, those of
+    its first at `base_layer` there. experts: matrices of a parameter [experts, outputs, inputs], whose
+    adapters are one A [rank experts, inputs] and one B [outputs, rank experts], experts fastest.
     """
 
     module: str
@@ -32,13 +35,36 @@ class Adapter:
     inputs: int
     outputs: int
     is_transposed: bool = False
+    parameter: str | None = None
+    experts: int | None = None
+
+    @property
+    def layer(self) -> str:
+        """The module of the base model."""
+        return self.module if self.parameter is None else re.sub(r"(\.base_layer)+$", "", self.module)
+
+    @property
+    def weight(self) -> str:
+        """The name of the parameter that is adapted."""
+        return f"{self.layer}.{self.parameter or 'weight'}"
+
+    @property
+    def target(self) -> str:
+        """The name that peft's patterns of ranks and alphas match."""
+        return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         """By the engine's names."""
+        ranks = self.rank * (self.experts or 1)
         return {
-            f"{self.module}.lora_A.weight": (self.rank, self.inputs),
-            f"{self.module}.lora_B.weight": (self.outputs, self.rank),
+            f"{self.module}.lora_A.weight": (ranks, self.inputs),
+            f"{self.module}.lora_B.weight": (self.outputs, ranks),
         }
+
+    def weight_shape(self) -> tuple[int, ...]:
+        """Of the parameter that is adapted."""
+        matrix = (self.inputs, self.outputs) if self.is_transposed else (self.outputs, self.inputs)
+        return matrix if self.experts is None else (self.experts, *matrix)
 
 
 @dataclass(frozen=True)
@@ -58,8 +84,9 @@ class Targets:
 
     @property
     def modules(self) -> list[str]:
-        """The last parts of the names of adapted modules, each once: q_proj, v_proj."""
-        return list(dict.fromkeys(adapter.module.rpartition(".")[2] for adapter in self.adapters))
+        """The last parts of the names of what is adapted, each once: q_proj, v_proj, gate_up_proj."""
+        names = (adapter.target.removesuffix(".weight") for adapter in self.adapters)
+        return list(dict.fromkeys(name.rpartition(".")[2] for name in names))
 
 
 def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
@@ -67,6 +94,11 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
 
     ValueError where nothing matches, where what matches is no linear, and for expressions that are none.
     """
+    if settings.target_parameters:
+        raise ValueError(
+            f"LoRA: target_parameters: expected nothing with the native engine, got "
+            f"{_listed(settings.target_parameters)}; name linear modules in target_modules"
+        )
     modules = modules_of(config)
     try:
         matched = _matched(settings, modules)
@@ -209,7 +241,7 @@ def settled(settings: LoraSettings, targets: Targets) -> LoraSettings:
 
     A pattern of which several keys match a module, with other values, gets one key for each module.
     """
-    names = [adapter.module for adapter in targets.adapters]
+    names = [adapter.target for adapter in targets.adapters]
     return replace(
         settings,
         rank_pattern=_settled(settings.rank_pattern, names),

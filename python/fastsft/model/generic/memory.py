@@ -19,7 +19,10 @@ KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """Sizes that a micro-batch's bytes depend on. layout: _C.CalledModel, for the state."""
+    """Sizes that a micro-batch's bytes depend on.
+
+    layout: _C.CalledModel, for the state. summed: elements of a block's experts that peft adds adapters to.
+    """
 
     layout: _C.CalledModel
     hidden: int
@@ -29,6 +32,7 @@ class ActivationSizes:
     vocab: int
     outside: int
     itemsize: int
+    summed: int = 0
 
     @classmethod
     def of(
@@ -54,7 +58,7 @@ class ActivationSizes:
         inputs = self.blocks * tokens * self.hidden * self.itemsize
         kept = self.blocks if recompute in KEEPS_ALL else 1
         return {
-            "activations": inputs + kept * block,
+            "activations": inputs + kept * block + (kept + bool(self.summed)) * self.summed * self.itemsize,
             "labelled tokens": 2 * labels * self.hidden * self.itemsize,
             "logits": 2 * 4 * labels * self.vocab,
         }

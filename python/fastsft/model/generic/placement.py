@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from fastsft.model.generic.peft_names import base_name
 from fastsft.model.generic.stored_tensors import stored_tensors
 from fastsft.model.generic.unreached import Unreached
 from fastsft.model.stored_tensor import StoredTensor
@@ -18,8 +18,6 @@ from fastsft.model.stored_tensor import StoredTensor
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# What peft puts into names: of a linear with an adapter, and of the adapter named default.
-_OF_PEFT = re.compile(r"(?<=\.)base_layer\.(?=weight$|bias$)|(?<=\.lora_[AB]\.)default\.(?=weight$)")
 _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
 
 
@@ -145,11 +143,6 @@ def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         if buffer.is_floating_point():
             yield short, buffer
-
-
-def base_name(name: str) -> str:
-    """The name of a parameter as the model has it without peft's modules, and of adapters as its files do."""
-    return _OF_PEFT.sub("", name)
 
 
 def decaying_names(model: PreTrainedModel) -> set[str]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.model.generic.placement import Unit, base_name
+from fastsft.model.generic.peft_names import base_name
+from fastsft.model.generic.placement import Unit
 from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
 from fastsft.model.generic.whole_model import whole_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights

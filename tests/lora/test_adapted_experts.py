@@ -1,0 +1,143 @@
+"""Adapters of experts that are one parameter of their layer (transformers 5): peft and the Trainer judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import fastsft
+from fastsft.lora.merge import MergedModel, merge_adapter
+from generic_engines import library_model
+from model.test_generic_architectures import ARCHITECTURES
+from trainer_pairs import FLAGS, WIDTH, Plain, curve, theirs, unrounded
+
+pytestmark = pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < 5, reason="experts of transformers 4 are linear layers"
+)
+FAMILIES = {
+    "qwen3_moe": "qwen3_moe: norms of queries, experts",
+    "mixtral": "mixtral: experts",
+    "qwen2_moe": "qwen2_moe: shared expert",
+    "olmoe": "olmoe: experts",
+}
+IDS = torch.randint(3, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def base_of(family: str, directory: Path) -> Any:
+    """A model saved in `directory` whose router chooses differently from token to token."""
+    model_type, config = ARCHITECTURES[FAMILIES[family]]
+    base = library_model(model_type, **{**config, "initializer_range": 0.2})
+    base.save_pretrained(directory)
+    return base
+
+
+def config_of(directory: Path, **fields: Any) -> LoraConfig:
+    given = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **fields}
+    return LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path=str(directory), **given)
+
+
+def ours(base: Path, output: Path, lora: LoraConfig | None, **flags: Any) -> fastsft.Trainer:
+    args = fastsft.TrainingArguments(
+        str(output), **{"model_max_length": WIDTH, "plot_loss": False, **FLAGS, **flags}
+    )
+    return fastsft.Trainer(str(base), args, train_dataset=Plain(), peft_config=lora)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+def opened(base: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+
+
+def near(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((found - expected).norm() <= 1e-4 * expected.norm())
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("qwen3_moe", {}),
+        ("mixtral", {"use_rslora": True, "init_lora_weights": "gaussian"}),
+        ("mixtral", {"target_modules": ["q_proj", "w2"], "alpha_pattern": {"down_proj": 3}}),
+        ("olmoe", {}),
+        # peft turns all-linear of this one into no parameters
+        ("qwen2_moe", {"target_modules": ["q_proj"], "target_parameters": ["gate_up_proj", "down_proj"]}),
+    ],
+)
+def test_the_curve_the_files_and_the_merged_model_are_pefts(
+    family: str, fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adapters drawn from the seed; B begins as zero, so a wrong place of an expert shows from step 2 on."""
+    unrounded(monkeypatch)
+    base = tmp_path / "base"
+    model = base_of(family, base)
+    torch.manual_seed(42)
+    expected = theirs(tmp_path / "theirs", Plain(), module=get_peft_model(model, config_of(base, **fields)))
+    expected.train()
+    trainer = ours(base, tmp_path / "ours", config_of(base, **fields))
+    trainer.train()
+    assert curve(trainer) == pytest.approx(curve(expected), abs=1e-5, rel=0)
+
+    trainer.save_model(str(tmp_path / "saved"))
+    expected.model.save_pretrained(tmp_path / "pefts")
+    found, wanted = (load_file(tmp_path / each / "adapter_model.safetensors") for each in ("saved", "pefts"))
+    assert {name: value.shape for name, value in found.items()} == {
+        name: value.shape for name, value in wanted.items()
+    }
+    assert any("experts.lora_A" in name for name in found)
+    found, wanted = (
+        json.loads((tmp_path / each / "adapter_config.json").read_text()) for each in ("saved", "pefts")
+    )
+    for name in ("target_modules", "target_parameters"):
+        assert set(found[name]) == set(wanted[name])
+    for name in ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora"):
+        assert found[name] == wanted[name]
+
+    trained = logits(expected.model)
+    assert not near(logits(opened(base)), trained)
+    assert near(logits(PeftModel.from_pretrained(opened(base), tmp_path / "saved")), trained)
+    merge_adapter(tmp_path / "saved", tmp_path / "merged", base)
+    assert near(logits(opened(tmp_path / "merged")), trained)
+    merge_adapter(tmp_path / "pefts", tmp_path / "merged of peft", base)
+    whole = expected.model.merge_and_unload()
+    for name, value in opened(tmp_path / "merged of peft").named_parameters():
+        assert torch.allclose(value, whole.get_parameter(name), atol=1e-6), name
+    change, in_memory = MergedModel.open(tmp_path / "pefts", base).merged, opened(base)
+    for name, value in in_memory.named_parameters():
+        assert torch.allclose(change(name, value.data), whole.get_parameter(name), atol=1e-6), name
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base_of("qwen3_moe", base)
+    flags = {"save_strategy": "steps", "save_steps": 3}
+    whole = ours(base, tmp_path / "whole", config_of(base), **flags)
+    whole.train()
+    again = ours(base, tmp_path / "again", config_of(base), **flags)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert again.state.global_step == whole.state.global_step > 3
+    expected, found = whole.model.state_dict(), again.model.state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_dropout_of_experts_is_refused_as_by_peft(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    model = base_of("qwen3_moe", base)
+    lora = config_of(base, lora_dropout=0.05)
+    with pytest.raises(ValueError, match=r"lora_dropout: expected 0 .*0\.05; add --lora_dropout 0, .*q_proj"):
+        ours(base, tmp_path / "ours", lora)
+    with pytest.raises(ValueError, match="lora_dropout"):
+        get_peft_model(model, lora)
