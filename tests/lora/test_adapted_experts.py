@@ -15,8 +15,10 @@ from transformers import AutoModelForCausalLM
 
 import fastsft
 from fastsft.lora.merge import MergedModel, merge_adapter
+from fastsft.lora.settings import LoraSettings
 from generic_engines import library_model
-from model.test_generic_architectures import ARCHITECTURES
+from lora.test_generic_adapters import check_gradients, peft_model
+from model.test_generic_architectures import ARCHITECTURES, GROUPED
 from trainer_pairs import FLAGS, WIDTH, Plain, curve, theirs, unrounded
 
 pytestmark = pytest.mark.skipif(
@@ -28,6 +30,15 @@ FAMILIES = {
     "qwen2_moe": "qwen2_moe: shared expert",
     "olmoe": "olmoe: experts",
 }
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", {**GROUPED, "head_dim": 8, "num_experts": 4, "moe_topk": 2}),
+    "qwen3_next": ("qwen3_next", {
+        **GROUPED, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+        "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    }),
+}  # fmt: skip
 IDS = torch.randint(3, 60, (2, 9), generator=torch.Generator().manual_seed(0))
 
 
@@ -116,6 +127,20 @@ def test_the_curve_the_files_and_the_merged_model_are_pefts(
     change, in_memory = MergedModel.open(tmp_path / "pefts", base).merged, opened(base)
     for name, value in in_memory.named_parameters():
         assert torch.allclose(change(name, value.data), whole.get_parameter(name), atol=1e-6), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek_v3: a buffer that is saved", "glm4_moe: a buffer that is saved",
+     "ernie4_5_moe: a frozen parameter", "hunyuan_v1_moe", "qwen3_next"],
+)  # fmt: skip
+def test_loss_and_gradients(name: str) -> None:
+    """Next to shared experts, dense layers and buffers; routers by other names; two kinds of attention."""
+    model_type, config = {**ARCHITECTURES, **OTHERS}[name]
+    settings = LoraSettings(r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True)
+    model = peft_model(model_type, settings, **config)
+    assert any("experts.base_layer.lora_A" in each for each, _ in model.named_parameters())
+    check_gradients(model, settings, recompute=True)
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.runtime.messages import collected
-from generic_engines import dataset_of, library_loss, library_model, random_rows, why_rows_are_padded
+from generic_engines import (
+    by_files,
+    dataset_of,
+    library_loss,
+    library_model,
+    random_rows,
+    why_rows_are_padded,
+)
 from model.test_generic_architectures import ARCHITECTURES
 from ranks import run_ranks
 from trainer_pairs import FLAGS, WIDTH, Plain, curve, theirs, unrounded
@@ -53,8 +60,20 @@ def peft_model(model_type: str, settings: LoraSettings, **config: Any) -> Any:
     return model
 
 
+def in_files(model: Any, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of a model under peft by the engine's names, which are those of files."""
+    named = {engine_name(name): value for name, value in values.items()}
+    base = {name: value for name, value in named.items() if ".lora_" not in name}
+    adapters = {name: value for name, value in named.items() if ".lora_" in name}
+    return {**by_files(model.get_base_model(), base), **adapters}
+
+
 def values_of(model: Any) -> dict[str, torch.Tensor]:
-    return {engine_name(name): value.detach() for name, value in model.named_parameters()}
+    saved = model.state_dict().keys()
+    buffers = {name: value for name, value in model.named_buffers() if name in saved}
+    return in_files(
+        model, {name: value.detach() for name, value in [*model.named_parameters(), *buffers.items()]}
+    )
 
 
 def generic_model(config_json: str, settings: LoraSettings, **how: Any) -> GenericModel:
@@ -79,30 +98,33 @@ def config_of(model: Any) -> str:
     return str(model.config.to_json_string(use_diff=False))
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("bias", ["none", "all", "lora_only"])
-@pytest.mark.parametrize("name", MODELS)
-def test_loss_and_gradients(name: str, bias: Any, recompute: bool) -> None:
-    """Of padded rows, and of one row where the model is trained so."""
-    model_type, config = MODELS[name]
-    settings = LoraSettings(r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True, bias=bias)
-    model = peft_model(model_type, settings, **config)
+def check_gradients(model: Any, settings: LoraSettings, *, recompute: bool) -> None:
+    """Loss and gradients of padded rows, and of one row where the model is trained so, are the library's."""
     rows, weight = random_rows([9, 5, 12]), 0.05
     expected_loss = library_loss(model, rows, weight)
     expected_loss.backward()
     base = model.get_base_model()
-    trained = {engine_name(each): one for each, one in model.named_parameters() if one.requires_grad}
+    trained = {each: one for each, one in model.named_parameters() if one.requires_grad}
+    wanted = {each: torch.zeros_like(one) if one.grad is None else one.grad for each, one in trained.items()}
     for packs in (False, True) if why_rows_are_padded(base) is None else (False,):
         how = {"packs": packs, "recompute": recompute}
         engine = engine_of(config_of(base), settings, values_of(model), **how)
         loss, gradients = engine.gradients(dataset_of(rows), np.arange(3), np.full(3, weight))
         assert loss == pytest.approx(expected_loss.item(), rel=1e-6)
-        assert gradients.keys() == trained.keys()
-        for each, parameter in trained.items():
-            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        assert gradients.keys() == in_files(model, trained).keys()
+        for each, expected in in_files(model, wanted).items():
             scale = max(expected.abs().max().item(), 5e-3)  # biases of keys have no gradient but rounding
             assert (gradients[each] - expected).abs().max().item() < 4e-5 * scale, (each, packs)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("bias", ["none", "all", "lora_only"])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients(name: str, bias: Any, recompute: bool) -> None:
+    model_type, config = MODELS[name]
+    settings = LoraSettings(r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True, bias=bias)
+    check_gradients(peft_model(model_type, settings, **config), settings, recompute=recompute)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -140,7 +162,7 @@ def test_ranks_train_alike(name: str) -> None:
     model_type, config = MODELS[name]
     model = peft_model(model_type, SETTINGS, **config)
     given = config_of(model.get_base_model()), values_of(model)
-    trained = {engine_name(each) for each, one in model.named_parameters() if one.requires_grad}
+    trained = in_files(model, {each: one for each, one in model.named_parameters() if one.requires_grad})
     (alone,) = run_ranks(1, steps, *given)
     expected = alone["no_shard", True]
     assert expected["memory"]["gradients"] < 1.5 * 4 * sum(given[1][each].numel() for each in trained)

@@ -147,7 +147,10 @@ class AdaptedModel(CausalLM):
 
     def adapter_facts(self) -> dict[str, Any]:
         """Facts that must be the same when a run is resumed, beyond the layout of units."""
-        linears = [[each.module, each.rank, each.scale] for each in self.targets.adapters]
+        linears = [
+            [each.module, each.rank, each.scale, *([each.parameter] if each.parameter else [])]
+            for each in self.targets.adapters
+        ]
         return {
             "linears": linears,
             "dropout": self.targets.dropout,

@@ -17,6 +17,7 @@ from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.memory import ActivationSizes
 from fastsft.model.generic.peft_names import base_name
 from fastsft.model.generic.unreached import Unreached
+from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
     from peft.tuners.lora.layer import LoraLayer
@@ -39,6 +40,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
 
     def _find_targets(self) -> Targets:
         targets = targets_of(self._plain.model, self.settings)
+        _tell_unmatched(self.settings, targets)
         self.settings = _converted(self._plain.model, self.settings)
         return targets
 
@@ -130,25 +132,56 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
 
 def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
     """Of peft's `layer`. ValueError where it adapts neither a linear nor a parameter."""
-    kind = type(layer).__name__
-    if kind not in ("Linear", "ParamWrapper"):
-        base = type(layer.get_base_layer()).__name__
+    base = cast("torch.nn.Module", layer.get_base_layer())
+    if problem := _problem(layer, base):
         raise ValueError(
-            f"LoRA: target_modules match {name} ({base}), whose weights are no linear layer; the generic "
-            f"engine has adapters of linear layers and of experts: {_adaptable(model)}, or peft with "
-            "transformers' Trainer for the others"
+            f"LoRA: the targets match {name} ({type(base).__name__}), {problem}; the generic engine has "
+            f"adapters of linear layers and of experts: {_adaptable(model)}, or peft with transformers' "
+            "Trainer for the others"
         )
     sizes = int(layer.in_features or 0), int(layer.out_features or 0)
     fields = name, layer.r[_NAME], layer.scaling[_NAME], *sizes
-    if kind == "Linear":
+    if type(layer).__name__ == "Linear":
         return Adapter(*fields, is_transposed=bool(layer.fan_in_fan_out))
     shape = tuple(layer.get_param().shape)
     return Adapter(
         *fields,
-        is_transposed=len(shape) == 3 and bool(getattr(layer.get_base_layer(), "is_transposed", False)),
+        is_transposed=len(shape) == 3 and bool(getattr(base, "is_transposed", False)),
         parameter=layer.parameter_name,
         experts=shape[0] if len(shape) == 3 else None,
     )
+
+
+def _problem(layer: LoraLayer, base: torch.nn.Module) -> str | None:
+    """Words for what keeps `layer`, peft's around `base`, from being trained here; None if nothing does."""
+    kind = type(layer).__name__
+    if kind not in ("Linear", "ParamWrapper") or isinstance(base, torch.nn.Embedding):
+        return "whose weights are no linear layer"
+    if kind == "ParamWrapper" and any(list(child.parameters()) for child in base.children()):
+        return f"which holds other layers next to its {layer.parameter_name}"
+    if kind == "Linear" and not _gives_tensor(base):
+        return "which gives several values, and peft's adapter of a linear layer takes one tensor"
+    return None
+
+
+def _gives_tensor(linear: torch.nn.Module) -> bool:
+    """False for a router that is a linear layer and gives weights and numbers of experts."""
+    if type(linear).forward is torch.nn.Linear.forward or not isinstance(linear, torch.nn.Linear):
+        return True
+    try:
+        with torch.no_grad():
+            found = linear(torch.empty(1, 1, linear.in_features, device=linear.weight.device))
+    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # on the meta device; not known
+        return True
+    return isinstance(found, torch.Tensor)
+
+
+def _tell_unmatched(settings: LoraSettings, targets: Targets) -> None:
+    """Say which names of parameters match nothing; peft leaves them out."""
+    weights = [f".{each.weight}" for each in targets.adapters]
+    for name in settings.target_parameters or ():
+        if not any(weight.endswith(f".{name}") for weight in weights):
+            warn_once(f"LoRA: the target parameter {name} matches nothing")
 
 
 def _converted(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
@@ -176,6 +209,6 @@ def _linears(model: torch.nn.Module) -> list[str]:
     found: dict[str, None] = {}
     for name, module in model.named_modules():
         is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
-        if is_linear and ".lora_" not in name:
+        if is_linear and ".lora_" not in name and _gives_tensor(module):
             found[name.removesuffix(".base_layer").rpartition(".")[2]] = None
     return list(found)

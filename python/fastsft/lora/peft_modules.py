@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets
+from fastsft.model.generic.peft_names import without_layers
 from fastsft.model.live_weights import raw_parameters
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def engine_name(name: str) -> str:
 
     The frozen original of a module that is trained whole keeps a name of its own.
     """
-    inside = name.removeprefix(_BASE).replace(_COPY, ".").replace(".base_layer", "")
+    inside = without_layers(name.removeprefix(_BASE).replace(_COPY, "."))
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
 
 

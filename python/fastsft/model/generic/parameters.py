@@ -39,7 +39,8 @@ class UnitParameters:
         self.parameters: list[nn.Parameter] = []  # those of buffers are in no module
         for at, one in enumerate(placed):
             needs_gradient = trained and not one.is_held
-            parameter = nn.Parameter(nothing.expand(one.shape), requires_grad=needs_gradient)
+            # .data: each counts its own changes in place; peft's parametrizations of experts write to theirs
+            parameter = nn.Parameter(nothing.expand(one.shape).data, requires_grad=needs_gradient)
             if needs_gradient:
                 parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
             self.parameters.append(parameter)
