@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import fastsft
+from fastsft.cli import main as cli
 from fastsft.lora.merge import MergedModel, merge_adapter
 from fastsft.lora.settings import LoraSettings
+from fastsft.train_lora import train as train_lora
 from generic_engines import library_model
+from inspected_models import LLAMA
 from lora.test_generic_adapters import check_gradients, peft_model
 from model.test_generic_architectures import ARCHITECTURES, GROUPED
 from trainer_pairs import FLAGS, WIDTH, Plain, curve, theirs, unrounded
@@ -156,6 +160,35 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
+
+
+def test_an_adapter_of_pefts_is_trained_on_and_merged_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--lora_weight_path with --save_merged; `fastsft plan` of the same flags."""
+    base = tmp_path / "base"
+    shutil.copytree(LLAMA, base)
+    model_type, config = ARCHITECTURES[FAMILIES["qwen3_moe"]]
+    model = library_model(model_type, **{**config, "vocab_size": 32000, "max_position_embeddings": 128})
+    model.save_pretrained(base)
+    monkeypatch.setenv("COLUMNS", "2000")
+    flags = ["--model_name_or_path", str(base), "--model_max_length", "64"]
+    wanted = ["--lora_r", "4", "--lora_target_modules", "all-linear", "--lora_dropout", "0"]
+    assert cli.main(["plan", *flags, "--lora", *wanted]) == 0
+    assert "adapters on a frozen model" in capsys.readouterr().out
+    torch.manual_seed(1)
+    wrapped = get_peft_model(model, config_of(base, init_lora_weights=False))
+    wrapped.save_pretrained(tmp_path / "pefts")
+    data = tmp_path / "data.json"
+    turns = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Good day to you."}]
+    data.write_text(json.dumps([{"id": str(each), "conversations": turns} for each in range(4)]))
+    output = tmp_path / "out"
+    run = [*flags, "--data_path", str(data), "--output_dir", str(output), "--use_cpu", "True"]
+    run += ["--max_steps", "2", "--learning_rate", "1e-2", "--save_strategy", "no", "--save_merged", "True"]
+    train_lora([*run, "--lora_weight_path", str(tmp_path / "pefts")])
+    expected = PeftModel.from_pretrained(opened(base), output)
+    assert near(logits(opened(output / "merged")), logits(expected))
+    assert not near(logits(wrapped), logits(expected))
 
 
 def test_dropout_of_experts_is_refused_as_by_peft(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from fastsft.lora.generic_model import GenericAdaptedModel, targets_of, with_peft
@@ -97,3 +98,23 @@ def test_a_merge_of_transposed_experts_is_pefts(name: str, tmp_path: Path) -> No
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
     for each, value in model.merge_and_unload().named_parameters():
         assert torch.allclose(merged.get_parameter(each), value, atol=1e-6), each
+
+
+def test_adapters_of_experts_of_another_release_are_refused(tmp_path: Path) -> None:
+    """transformers 4 has a linear layer for each expert, transformers 5 one parameter for all of them."""
+    model_type, config = ARCHITECTURES["qwen3_moe: norms of queries, experts"]
+    settings = settings_of(target_modules="all-linear")
+    library_model(model_type, **config).save_pretrained(tmp_path / "base")
+    model = peft_model(model_type, settings, **config)
+    model.save_pretrained(tmp_path / "adapter")
+    merge_adapter(tmp_path / "adapter", tmp_path / "merged", tmp_path / "base")
+    files = tmp_path / "adapter" / "adapter_model.safetensors"
+    old, new = ".experts.0.gate_proj.lora", ".experts.base_layer.lora"
+    names = [(old, new), (new, old)]
+    save_file(
+        {next((name.replace(a, b) for a, b in names if a in name), name): value
+         for name, value in load_file(files).items()},
+        files,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"has no .*experts\..*transformers 4 has .* with the release"):
+        merge_adapter(tmp_path / "adapter", tmp_path / "again", tmp_path / "base")

@@ -39,8 +39,8 @@ from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.reporting.predicted_speed import speed_lines, speed_record
 from fastsft.runtime.place import Launch
 
-# Those of training that memory depends on.
-_LORA = ("lora_r", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
+# Those of training that memory depends on; of dropout, whether there are adapters of experts.
+_LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -83,7 +83,8 @@ class AdapterDirectory:
         for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                raise ValueError(f"{self.file}: {problem} {', '.join(names[:_SHOWN])}{rest}")
+                shown = f"{', '.join(names[:_SHOWN])}{rest}{_release(names)}"
+                raise ValueError(f"{self.file}: {problem} {shown}")
         for name, shape in expected.items():
             if self.shapes[name] != shape:
                 raise ValueError(
@@ -127,6 +128,16 @@ class AdapterDirectory:
         if not value.is_floating_point():
             raise ValueError(f"{self.file}: {stored}: expected a floating-point type, got {value.dtype}")
         return value.contiguous()
+
+
+def _release(names: Iterable[str]) -> str:
+    """The end of a message about tensors that do not fit: a way out for adapters of experts."""
+    if not any(".experts." in name for name in names):
+        return ""
+    return (
+        "; transformers 4 has a linear layer for each expert, transformers 5 one parameter for all: train "
+        "and merge adapters of experts with the release that they were made with"
+    )
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
