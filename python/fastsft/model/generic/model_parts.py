@@ -31,6 +31,9 @@ from fastsft.runtime.place import launch
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+# By these, classes add a loss to that of the next token: the balance of routers, and the size of all logits.
+_LOSSES = ("output_router_logits", "z_loss_coefficient")
+
 
 class GenericParts(CausalLM):
     """Comes before CausalLM or a class derived from it. `_empty` makes the model without its weights."""
@@ -49,6 +52,8 @@ class GenericParts(CausalLM):
     def _plain(self) -> GenericModel:
         """Its shapes and places, for plans."""
         model = self._empty(torch.float32)
+        text = model.config.get_text_config().to_dict()  # with what a class has by itself
+        check_config(text, f"{type(model).__name__}.config")
         return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
 
     @property
@@ -208,14 +213,29 @@ class GenericParts(CausalLM):
 
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
-    """ValueError for settings that the generic engine would train differently."""
-    if config.get("output_router_logits"):
+    """ValueError for settings that the generic engine would train differently.
+
+    config: of a file or of a made model; losses of configurations inside count as well.
+    """
+    if found := _own_loss(config):
+        name, value = found
         raise ValueError(
-            f"{where}: output_router_logits is true: the loss of the router depends on how rows are put into "
-            "micro-batches, which the engine chooses; set it to false, or train with transformers' Trainer"
+            f"{where}: {name} is {json.dumps(value)}: the class adds a loss that depends on how rows are put "
+            "into micro-batches, which the engine chooses; set it to "
+            f"{'false' if value is True else '0'}, or train with transformers' Trainer"
         )
     if config.get("layerdrop"):
         raise ValueError(
             f"{where}: layerdrop is {config['layerdrop']}: ranks would leave out other layers; set it to "
             "0.0, or train with transformers' Trainer"
         )
+
+
+def _own_loss(config: Mapping[str, Any]) -> tuple[str, object] | None:
+    """The first setting of _LOSSES that is not off: its dotted name, and its value."""
+    for name, value in config.items():
+        if name in _LOSSES and value:
+            return name, value
+        if isinstance(value, Mapping) and (found := _own_loss(value)):
+            return f"{name}.{found[0]}", found[1]
+    return None
