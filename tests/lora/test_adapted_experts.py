@@ -11,13 +11,16 @@ import pytest
 import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import fastsft
 from fastsft.cli import main as cli
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.generic_model import GenericAdaptedModel
 from fastsft.lora.merge import MergedModel, merge_adapter
 from fastsft.lora.settings import LoraSettings
+from fastsft.model.choice import open_model
 from fastsft.train_lora import train as train_lora
 from generic_engines import library_model
 from inspected_models import LLAMA
@@ -189,6 +192,54 @@ def test_an_adapter_of_pefts_is_trained_on_and_merged_from_the_command_line(
     expected = PeftModel.from_pretrained(opened(base), output)
     assert near(logits(opened(output / "merged")), logits(expected))
     assert not near(logits(wrapped), logits(expected))
+
+
+def adapter_of_transformers_4(base: Path, directory: Path) -> dict[str, torch.Tensor]:
+    """Adapters of all linear layers that transformers 4 has there, saved; the tensors of the merged model."""
+    stored = load_file(base / "model.safetensors")
+    linears = [
+        name for name, value in stored.items()
+        if value.dim() == 2 and not any(word in name for word in ("embed", "lm_head"))
+    ]  # fmt: skip
+    generator = torch.Generator().manual_seed(3)
+    tensors, merged = {}, dict(stored)
+    for name in linears:
+        outputs, inputs = stored[name].shape
+        a, b = (torch.randn(shape, generator=generator) * 0.2 for shape in ((4, inputs), (outputs, 4)))
+        at = f"base_model.model.{name.removesuffix('.weight')}"
+        tensors |= {f"{at}.lora_A.weight": a, f"{at}.lora_B.weight": b}
+        merged[name] = stored[name] + 8 / 4 * b @ a
+    modules = sorted({name.split(".")[-2] for name in linears})
+    config_of(base, target_modules=modules).save_pretrained(directory)
+    save_file(tensors, directory / "adapter_model.safetensors")
+    return merged
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "olmoe"])
+def test_adapters_of_single_experts_are_put_together(name: str, tmp_path: Path) -> None:
+    """As peft puts them; W + scale B A of each expert is the judge."""
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base_of(name, base)
+    expected = adapter_of_transformers_4(base, adapter)
+    merge_adapter(adapter, tmp_path / "merged", base)
+    found = load_file(tmp_path / "merged" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for each, value in expected.items():
+        assert torch.allclose(found[each], value, atol=1e-5), each
+    assert near(logits(opened(tmp_path / "merged")), logits(PeftModel.from_pretrained(opened(base), adapter)))
+    model: Any = open_model(str(base))
+    read = AdapterDirectory(adapter)
+    made = GenericAdaptedModel.from_adapter(model, read, read.settings.of_base(str(base)))
+    assert any("experts.base_layer.lora_A" in each for each in made.initial)
+
+
+def test_adapters_that_peft_leaves_out_are_refused(tmp_path: Path) -> None:
+    """Of dense layers and shared experts next to experts: peft of transformers 5 has no place for them."""
+    model_type, config = ARCHITECTURES["deepseek_v3: a buffer that is saved"]
+    library_model(model_type, **config).save_pretrained(tmp_path / "base")
+    adapter_of_transformers_4(tmp_path / "base", tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"no place for .*down_proj.* with the release that they were made"):
+        merge_adapter(tmp_path / "adapter", tmp_path / "merged", tmp_path / "base")
 
 
 def test_dropout_of_experts_is_refused_as_by_peft(tmp_path: Path) -> None:

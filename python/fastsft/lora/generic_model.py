@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.modules import HEAD
+from fastsft.lora.older_experts import take_older_experts
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
@@ -43,6 +45,9 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         _tell_unmatched(self.settings, targets)
         self.settings = _converted(self._plain.model, self.settings)
         return targets
+
+    def _fit(self, adapter: AdapterDirectory) -> None:
+        take_older_experts(adapter, self._base, self.targets)
 
     def _engine_adapters(self) -> None:
         """None: they are modules of the model."""
@@ -103,9 +108,12 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
     return cast("PreTrainedModel", wrapped.base_model.model)  # `model`, changed in place
 
 
-def find_generic_targets(model: GenericCausalLM, settings: LoraSettings) -> Targets:
-    """Targets of `settings` in the GenericCausalLM `model`."""
-    return targets_of(with_peft(model._empty(torch.float32), settings), settings)
+def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> Targets:
+    """Targets of `adapter` in the base model `model`, in whose form the adapter's tensors are then."""
+    settings = adapter.settings
+    targets = targets_of(with_peft(model._empty(torch.float32), settings), settings)
+    take_older_experts(adapter, model, targets)
+    return targets
 
 
 def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:

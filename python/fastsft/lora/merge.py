@@ -52,8 +52,7 @@ class MergedModel:
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
         model = open_model(str(source))
-        targets = find_targets(model, adapter.settings)
-        adapter.check(targets)
+        targets = find_targets(model, adapter)
         _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter
         self._names = _names_of_files(model, source)

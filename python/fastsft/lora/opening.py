@@ -68,16 +68,24 @@ def _is_same_model(one: str, other: str) -> bool:
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
 
-def find_targets(model: CausalLM, settings: LoraSettings) -> Targets:
-    """Targets of `settings` in the base model `model`. ValueError as of an AdaptedModel."""
+def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
+    """Targets of `adapter` in the base model `model`.
+
+    ValueError as of an AdaptedModel, and for tensors of the adapter that are not those of the targets.
+    """
+    targets = _targets(model, adapter)
+    adapter.check(targets)
+    return targets
+
+
+def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
     if model.engine_kind == "native":
-        return resolve(settings, model.engine_config())
+        return resolve(adapter.settings, model.engine_config())
     from fastsft.lora.generic_model import find_generic_targets
     from fastsft.model.generic.causal_lm import GenericCausalLM
 
     assert isinstance(model, GenericCausalLM)
-
-    return find_generic_targets(model, settings)
+    return find_generic_targets(model, adapter)
 
 
 def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
