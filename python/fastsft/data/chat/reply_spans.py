@@ -50,11 +50,21 @@ class Written(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The learned part of a text. rest: of the prompt for it, with which the reply does not go on."""
+    """The learned part of a text.
+
+    rest: of the prompt for it, with which the reply does not go on. after: what follows, among which the last
+    of the tokens `stops` was searched.
+    """
 
     begin: int
     end: int
     rest: str = ""
+    after: str = ""
+    stops: tuple[str, ...] = ()
+
+    def last_stop(self, text: str) -> int:
+        """Characters from the beginning to the end of its last stop token in the text; -1 without any."""
+        return _last_stop(text[self.begin : self.end] + self.after, self.stops)
 
 
 class Fault(NamedTuple):
@@ -179,22 +189,29 @@ class ReplySpans:
         """The reply with which the text ends, up to the end of its stop token; what a generation block has
         after that is not learned: nothing generates it."""
         stop = self._ends.of(chat.messages, reply)
-        stops = {stop, self._ends.reply}  # a call may end as a text does
+        stops = (stop, self._ends.reply)  # a call may end as a text does
         if upto.blocks is None:
-            ends = [at + len(each) for each in stops if (at := upto.text.rfind(each, begin)) >= 0]
-            none = Fault(f"the chat template writes no {stop!r} after reply {reply}")
-            return Reply(begin, max(ends), rest) if ends else none
+            size = _last_stop(upto.text[begin:], stops)
+            if size < 0:
+                return Fault(f"the chat template writes no {stop!r} after reply {reply}")
+            return Reply(begin, begin + size, rest, upto.text[begin + size :], stops)
         count = sum(message["role"] == "assistant" for message in chat.messages[: reply + 1])
         if len(upto.blocks) != count:
             return Fault(f"the chat template writes {len(upto.blocks)} generation blocks for {count} replies")
         first, end = upto.blocks[-1]
         begin, rest = max(begin, first), rest if first <= begin else ""
-        if self._ends.next_turn and upto.text.startswith(stop, end):
+        if self._ends.next_turn and upto.text[end : end + len(stop)] == stop:
             return Reply(begin, end + len(stop), rest)
-        ends = [at + len(each) for each in stops if (at := upto.text.rfind(each, begin, end)) >= 0]
-        if not ends and (chat.has_more or begin >= end):
+        size = _last_stop(upto.text[begin:end], stops)
+        if size < 0 and (chat.has_more or begin >= end):
             return Fault(f"the chat template writes no {stop!r} in the block of reply {reply}")
-        return Reply(begin, max(ends, default=end), rest)
+        last = end if size < 0 else begin + size
+        return Reply(begin, last, rest, upto.text[last:end], stops)
+
+
+def _last_stop(text: str, stops: tuple[str, ...]) -> int:
+    """Characters up to the end of the last stop token in the text; -1 without any."""
+    return max((at + len(each) for each in stops if (at := text.rfind(each)) >= 0), default=-1)
 
 
 def _leave(before: str, asked: str, text: str) -> int | None:

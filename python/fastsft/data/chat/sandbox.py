@@ -119,23 +119,26 @@ def _formatted(date: str, form: str) -> str:
 
 
 class MarkedObject(dict[str, Any]):
-    """An object with a mark in the place of its JSON text; templates cannot ask for a private name."""
+    """An object with a mark in the place of its JSON text; templates cannot ask for a private name.
 
-    __slots__ = ("_mark",)
+    parts: those that a template may look at; None: it is one mark.
+    """
 
-    def __init__(self, mark: str, parts: dict[str, Any]) -> None:
-        super().__init__(parts)
-        self._mark = mark
+    __slots__ = ("_is_open", "_mark")
+
+    def __init__(self, mark: str, parts: dict[str, Any] | None) -> None:
+        super().__init__({mark: mark} if parts is None else parts)
+        self._mark, self._is_open = mark, parts is not None
 
 
 class MarkedList(list[Any]):
     """A list, as `MarkedObject`."""
 
-    __slots__ = ("_mark",)
+    __slots__ = ("_is_open", "_mark")
 
-    def __init__(self, mark: str, parts: list[Any]) -> None:
-        super().__init__(parts)
-        self._mark = mark
+    def __init__(self, mark: str, parts: list[Any] | None) -> None:
+        super().__init__([mark] if parts is None else parts)
+        self._mark, self._is_open = mark, parts is not None
 
 
 class JsonTexts:
@@ -144,18 +147,11 @@ class JsonTexts:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, str]] = {}  # with the object, whose id it keeps
-        self._texts: dict[int, list[str]] = {}  # by the object's id
         self._size = 0  # characters of all texts
-
-    def of(self, value: object) -> list[str]:
-        """The texts that an object was written as."""
-        return self._texts.get(id(value), [])
 
     def write(
         self, value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
-        if isinstance(value, MarkedObject | MarkedList):
-            return value._mark
         if type(value) not in (dict, list):
             return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         key = (id(value), ensure_ascii, indent, *map(str, options.items()))
@@ -167,8 +163,7 @@ class JsonTexts:
         else:
             text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         if self._size + len(text) > _MOST_JSON or len(self._known) == _MOST_OBJECTS:
-            self._known, self._texts, self._size = {}, {}, 0
+            self._known, self._size = {}, 0
         self._known[key] = (value, text)
-        self._texts.setdefault(id(value), []).append(text)
         self._size += len(text)
         return text

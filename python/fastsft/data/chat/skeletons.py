@@ -1,31 +1,22 @@
-"""Skeletons: texts that a chat template writes around marks, in the place of values that it only writes.
+"""Skeletons: texts that a chat template writes around marks, in the place of values of a chat.
 
-Chats of one form share a skeleton: the places of replies in it are found once, and moved to each chat's text
-where that is the skeleton with the chat's values. Part of the process that renders (`render.py`): imports
-nothing but the standard library.
+A skeleton keeps what the template has done with its marks, but for writing them (`watched.py`). Part of the
+process that renders (`render.py`): imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from fastsft.data.chat.asked_chat import Chat
 from fastsft.data.chat.pieces import Piece
-from fastsft.data.chat.reply_spans import Found, ReplySpans, Written
+from fastsft.data.chat.reply_spans import Reply, Written
 
-_MOST_SKELETONS = 1 << 22  # characters
+MARK_BEGIN, _MARK_END = "\ue000", "\ue001"
 _SHORT = 9  # characters of a mark; some templates take only ids of so many
-
-
-class Skeleton(NamedTuple):
-    """The text of a chat of marks."""
-
-    chat: Chat
-    written: Written
-    pieces: list[Piece]
-    found: Found  # of the replies that were asked for
 
 
 class Marks:
@@ -35,13 +26,17 @@ class Marks:
     """
 
     def __init__(self, nonce: str) -> None:
-        self._long = f"\ue000{nonce}-%05d\ue001"
-        self._short = f"\ue000{nonce[:2]}%05d\ue001"
-        self._pattern = re.compile(f"\ue000(?:{nonce}-|{nonce[:2]})(\\d{{5}})\ue001")
+        self._long = f"{MARK_BEGIN}{nonce}-%05d{_MARK_END}"
+        self._short = f"{MARK_BEGIN}{nonce[:2]}%05d{_MARK_END}"
+        self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
 
     def of(self, number: int, size: int = 0) -> str:
         """The mark of a number; size: of a text whose length may count."""
         return (self._short if size == _SHORT else self._long) % number
+
+    def replaced(self, text: str, made: Callable[[int], str]) -> str:
+        """The text with something made of the number of each mark in its place."""
+        return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
 
     def cut(self, text: str) -> list[Piece]:
         """The text in pieces: first control text, then a mark and control text in turn."""
@@ -54,34 +49,127 @@ class Marks:
         return pieces
 
 
-class Skeletons:
-    """Skeletons by what their chats have in common.
+class Guard(NamedTuple):
+    """A call that the template has made with marks, and its result; texts in them are cut at their marks."""
 
-    render: the template. spans: finds its replies.
+    call: Callable[..., Any]
+    args: Any
+    kwargs: dict[str, Any]
+    result: Any
+
+    def holds(self, values: list[Any]) -> bool:
+        """True if the call has the same result with values in the place of the marks."""
+        try:
+            expected = _filled(self.result, values)
+            kwargs = {name: _filled(each, values) for name, each in self.kwargs.items()}
+            result = self.call(*_filled(self.args, values), **kwargs)
+        except Exception:  # the template may raise anything of a text
+            return False
+        return type(result) is type(expected) and bool(result == expected)
+
+
+class Trace:
+    """The calls that a template makes with the marks of one chat, but for writing them.
+
+    count: values of the chat, whose marks have the first numbers; what JSON makes of them has the next.
     """
 
-    def __init__(self, marks: Marks, render: Callable[[Chat, bool], Written], spans: ReplySpans) -> None:
-        self._marks, self._render, self._spans = marks, render, spans
-        self._known: dict[Hashable, Skeleton] = {}
-        self._size = 0  # characters of all of them
+    def __init__(self, marks: Marks, count: int = 0) -> None:
+        self._marks, self._count = marks, count
+        self._guards: dict[tuple[Any, ...], Guard] = {}
+        self._made: dict[tuple[Any, ...], int] = {}
 
-    def get(self, key: Hashable, chat: Chat, wanted: list[int]) -> Skeleton:
-        """That of the key, with the places of the replies `wanted`, or why they have none.
+    @property
+    def size(self) -> int:
+        """About as many characters as it takes."""
+        return sum(256 + len(key[1]) for key in self._guards) + 256 * len(self._made)
 
-        chat: of marks, the same for each chat of this key.
-        """
-        known = self._known.get(key)
-        if known is None:
-            if self._size > _MOST_SKELETONS:
-                self._known, self._size = {}, 0
-            known = self._known[key] = self.make(chat)
-            self._size += len(known.written.text)
-        missing = [i for i in wanted if i not in known.found]
-        if missing:
-            known.found.update(self._spans.find(known.chat, known.written, missing))
-        return known
+    def keep(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        key = (getattr(call, "func", call), repr((args, kwargs)))
+        if key not in self._guards:
+            cut = {name: self._cut(each) for name, each in kwargs.items()}
+            self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
-    def make(self, chat: Chat, prompt: bool = False) -> Skeleton:
-        """A new one, of which no reply is found yet."""
-        written = self._render(chat, prompt)
-        return Skeleton(chat, written, self._marks.cut(written.text), {})
+    def of_object(self, mark: str, *form: Any) -> str:
+        """The mark of the JSON text of a marked object. form: as `JsonTexts.write` takes it."""
+        ensure_ascii, indent, options = form
+        return self._marks.replaced(
+            mark, lambda number: self._mark((number, ensure_ascii, indent, tuple(options.items())))
+        )
+
+    def of_texts(self, text: str) -> str:
+        """A JSON text with marks in its strings: these are of the strings as JSON has them."""
+        return self._marks.replaced(text, lambda number: self._mark((number,)))
+
+    def values(self, given: list[Any], write: Callable[..., str]) -> list[Any]:
+        """The values of a chat by number. write: the template's filter `tojson`."""
+        found = [*given]
+        for number, *form in self._made:
+            value = given[number] if form else found[number]
+            found.append(_as_json(value, form, write))
+        return found
+
+    def holds(self, values: list[Any]) -> bool:
+        return all(guard.holds(values) for guard in self._guards.values())
+
+    def _mark(self, key: tuple[Any, ...]) -> str:
+        return self._marks.of(self._count + self._made.setdefault(key, len(self._made)))
+
+    def _cut(self, value: Any) -> Any:
+        if type(value) is str and MARK_BEGIN in value:
+            pieces = self._marks.cut(value)
+            return _Cut(piece.text if piece.content < 0 else piece.content for piece in pieces if piece.text)
+        return type(value)(map(self._cut, value)) if type(value) in (list, tuple) else value
+
+
+class _Cut(tuple[Any, ...]):
+    """A text in parts: control text, and numbers of marks."""
+
+    __slots__ = ()
+
+
+class Skeleton(NamedTuple):
+    """The text of a chat of marks."""
+
+    chat: Chat
+    written: Written
+    pieces: list[Piece]
+    trace: Trace
+    found: dict[int, Reply | None]  # of the replies that were asked for; None: of no use for other chats
+
+    @property
+    def size(self) -> int:
+        """About as many characters as it takes."""
+        parts = len(self.pieces) + len(self.found) + len(self.chat.messages)
+        return 2 * len(self.written.text) + 256 * parts + self.trace.size
+
+    def is_between_marks(self, place: int) -> bool:
+        """True for a place in the text that is in no mark."""
+        return not any(piece.content >= 0 and piece.begin < place < piece.end for piece in self.pieces)
+
+
+def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
+    """The texts of the pieces with values in the place of marks; None without a text for each."""
+    if any(piece.content >= len(values) or not _is_text(piece, values) for piece in pieces):
+        return None  # data that looks like a mark, or an object that is not written as JSON
+    return [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
+
+
+def _is_text(piece: Piece, values: list[Any]) -> bool:
+    return piece.content < 0 or type(values[piece.content]) is str
+
+
+def _as_json(value: Any, form: list[Any], write: Callable[..., str]) -> str:
+    if not form:
+        return json.dumps(value, ensure_ascii=False)[1:-1]
+    ensure_ascii, indent, options = form
+    return write(value, ensure_ascii, indent, **dict(options))
+
+
+def _filled(value: Any, values: list[Any]) -> Any:
+    kind = type(value)
+    if kind is _Cut:
+        if len(value) == 1 and type(value[0]) is int:
+            return values[value[0]]
+        return "".join(part if type(part) is str else values[part] for part in value)
+    return kind(_filled(each, values) for each in value) if kind in (list, tuple) else value

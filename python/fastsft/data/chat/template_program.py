@@ -9,16 +9,17 @@ import contextlib
 import itertools
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
 from fastsft.data.chat.asked_chat import THOUGHTS, Chat, Message, asked_chat
-from fastsft.data.chat.called_chats import CalledChats
 from fastsft.data.chat.input_probes import INPUTS, takes_input
-from fastsft.data.chat.pieces import Piece, cut_pieces, moved_spans, place_contents, variants
+from fastsft.data.chat.known_forms import KnownForms
+from fastsft.data.chat.pieces import Piece, cut_pieces, place_contents, variants
 from fastsft.data.chat.reply_spans import (
     Ends,
     Fault,
@@ -26,15 +27,16 @@ from fastsft.data.chat.reply_spans import (
     Reply,
     ReplySpans,
     Written,
-    kept_length,
     split_blocks,
 )
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
-from fastsft.data.chat.skeletons import Marks, Skeleton, Skeletons
+from fastsft.data.chat.skeletons import Marks, Trace
 from fastsft.data.chat.template_probes import Probes
+from fastsft.data.chat.watched import Unforeseen, Watched
 from fastsft.data.chat.written_replies import is_whole, loses_call
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MOST_PIECES = 1 << 17
 
 
 class Program:
@@ -57,14 +59,16 @@ class Program:
         self._marks = Marks(nonce)
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
+        self._source, self._date = source, date
         self._tokens = tokens
         self._probes = Probes(lambda chat: self._written(chat).text, nonce)
         self._probe_tools = self._probes.tools.tools if for_tools else None
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self._written, self._ends)
-        self._skeletons = Skeletons(self._marks, self._written, self._spans)
-        self._called = CalledChats(self._skeletons, self._marks, self._environment.json_texts)
+        texts = self._environment.json_texts
+        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends, texts)
+        self._plain: dict[tuple[str, ...], list[Piece]] = {}  # texts of marks by the roles of their chats
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
@@ -79,13 +83,15 @@ class Program:
             for block in self._environment.parse(source).find_all(nodes.CallBlock)
         )
 
-    def text(self, chat: Chat, prompt: bool = False) -> str:
-        """The rendered text, which ends as a row does. Refused for an exception of the template or too much
-        output."""
+    def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
+        """The rendered text, which ends as a row does. template: this one in another environment.
+
+        Refused for an exception of the template or too much output.
+        """
         limit = (1 << 20) + 16 * chat.size
         parts, size = [], 0
         try:
-            for part in self._template.generate(
+            for part in (template or self._template).generate(
                 messages=chat.messages, add_generation_prompt=prompt, documents=None,
                 tools=chat.tools or self._probe_tools, **self._tokens,
             ):  # fmt: skip
@@ -123,8 +129,8 @@ class Program:
             for i, (role, _, is_learned, _) in enumerate(messages)
             if role == "assistant" and is_learned
         ]
-        placed = None if chat.has_more else self._place(chat, written.text, learned)
-        found = placed[0].found if placed else self._find(chat, written, learned)
+        placed = None if chat.has_more else self._place(chat, written.text)
+        found = self._find(chat, written, learned)
         replies, text, needs_rows = self._chosen(chat, written, learned, found)
         if needs_rows:
             return {
@@ -138,9 +144,9 @@ class Program:
         for i, reply in zip(learned, replies, strict=True):
             if chat.has_more and loses_call(chat.messages[i], text[reply.begin : reply.end]):
                 raise Refused(f"the chat template does not write the call of reply {i}, next to its text")
+        spans = [(reply.begin, reply.end) for reply in replies]
         changed: list[int] = []
         if placed is None or text is not written.text:
-            spans = [(reply.begin, reply.end) for reply in replies]
             pieces = list(cut_pieces([Piece(text, -1, 0)], [text], spans))
             changed = [
                 i - offset
@@ -148,7 +154,7 @@ class Program:
                 if not is_whole(chat.messages[i], text, begin, end)
             ]
         else:
-            pieces = list(self._cut(*placed, text, replies))
+            pieces = list(cut_pieces(*placed, spans))
         return {
             "pieces": pieces,
             "bos": self._lacks_bos(text),
@@ -159,8 +165,10 @@ class Program:
         }
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
-        found = self._called.find(chat, written.text, learned) if chat.has_more else None
-        return found or self._spans.find(chat, written, learned)
+        # A block may end before the token that ends the reply: then what follows counts, too.
+        may_be_known = not (self.has_blocks and self._ends.next_turn)
+        found = self._forms.find(chat, written.text, learned) if may_be_known else None
+        return self._spans.find(chat, written, learned) if found is None else found
 
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
@@ -181,21 +189,6 @@ class Program:
             raise Refused((lost or faults[0]).reason)
         return [joined[1]], joined[0], ""
 
-    def _cut(
-        self, skeleton: Skeleton, texts: list[str], full: str, replies: list[Reply]
-    ) -> Iterator[tuple[str, bool, bool]]:
-        """The pieces with their texts; a reply that goes on with more of its prompt than a mark does is
-        learned from where it leaves the prompt."""
-        spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
-        spans = [
-            (
-                begin + (kept_length(reply.rest, full[begin : begin + len(reply.rest)]) if reply.rest else 0),
-                end,
-            )
-            for (begin, end), reply in zip(spans, replies, strict=True)
-        ]
-        yield from cut_pieces(skeleton.pieces, texts, spans)
-
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """The text before the last message, a reply that is not written yet, as `render`; all of it counts as
         learned. It is the prompt for a reply, or with a template that has none the text up to the reply.
@@ -209,8 +202,7 @@ class Program:
             before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
             return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
         contents = [message["content"] for message in chat.messages]
-        marked = self._marked(_roles(chat))
-        pieces = [] if chat.has_more else self._skeletons.make(marked, prompt=True).pieces
+        pieces = [] if chat.has_more else self._pieces(_roles(chat), prompt=True)
         texts = place_contents(pieces, lambda number: variants(contents[number]), text)
         if texts is None:
             pieces, texts = [Piece(text, -1, 0)], [text]
@@ -231,11 +223,22 @@ class Program:
     def _lacks_bos(self, full: str) -> bool:
         return bool(self._bos) and not full.startswith(self._bos)
 
-    def _place(self, chat: Chat, full: str, learned: list[int]) -> tuple[Skeleton, list[str]] | None:
-        skeleton = self._skeleton(_roles(chat), learned)
+    def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
+        """The text in pieces, next to those of a chat of marks; None where its contents are not in it so."""
+        roles = _roles(chat)
+        if (pieces := self._plain.get(roles)) is None:
+            if sum(map(len, self._plain.values())) > _MOST_PIECES:
+                self._plain.clear()
+            pieces = self._plain[roles] = self._pieces(roles)
         contents = [message["content"] for message in chat.messages]
-        texts = place_contents(skeleton.pieces, lambda number: variants(contents[number]), full)
-        return None if texts is None else (skeleton, texts)
+        texts = place_contents(pieces, lambda number: variants(contents[number]), full)
+        return None if texts is None else (pieces, texts)
+
+    def _pieces(self, roles: tuple[str, ...], prompt: bool = False) -> list[Piece]:
+        """Those of a chat of marks; none where the template does not take them for contents."""
+        with contextlib.suppress(Refused, Fatal):
+            return self._marks.cut(self._written(self._marked(roles), prompt).text)
+        return []
 
     def endings(self) -> dict[str, str]:
         """The texts around the replies of short conversations.
@@ -268,7 +271,8 @@ class Program:
         whether it writes the field `name`: tools, tool_calls or reasoning_content.
         """
         if name == "rewrites":
-            return _need_rows(self._skeleton(("user", "assistant", "user", "assistant"), [1, 3]).found)
+            two_turns = self._marked(("user", "assistant") * 2)
+            return _need_rows(self._spans.find(two_turns, self._written(two_turns), [1, 3]))
         if name == "rewrites_thoughts":
             return any(map(self._rewrites, (None, self._probes.thoughts_name or None)))
         if name == "takes_system":
@@ -286,8 +290,10 @@ class Program:
 
     def _takes_system(self) -> bool:
         with contextlib.suppress(Refused, Fatal):
-            skeleton = self._skeleton(("system", "user", "assistant"), [2])
-            return not isinstance(skeleton.found[2], Fault) and self._marks.of(0) in skeleton.written.text
+            marked = self._marked(("system", "user", "assistant"))
+            written = self._written(marked)
+            is_found = isinstance(self._spans.find(marked, written, [2])[2], Reply)
+            return is_found and self._marks.of(0) in written.text
         return False
 
     def _rewrites(self, thoughts: str | None) -> bool:
@@ -299,12 +305,26 @@ class Program:
     def _marked(self, roles: tuple[str, ...]) -> Chat:
         return Chat([{"role": role, "content": self._marks.of(i)} for i, role in enumerate(roles)])
 
-    def _written(self, chat: Chat, prompt: bool = False) -> Written:
-        text = self.text(chat, prompt)
+    def _written(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> Written:
+        text = self.text(chat, prompt, template)
         return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
-    def _skeleton(self, roles: tuple[str, ...], wanted: list[int]) -> Skeleton:
-        return self._skeletons.get(roles, self._marked(roles), wanted)
+    def _written_of_marks(self, chat: Chat, prompt: bool, trace: Trace) -> Written:
+        """As `_written`; trace: keeps what the template does with the marks."""
+        if self._watched is None:
+            raise Unforeseen("the template cannot be watched")
+        environment, template = self._watched
+        environment.trace = trace
+        return self._written(chat, prompt, template)
+
+    @cached_property
+    def _watched(self) -> tuple[Watched, Template] | None:
+        """The template in an environment that watches it; None where that is not possible."""
+        environment = Watched(self._date, self._blocks, Trace(self._marks))
+        try:
+            return environment, environment.compiled(self._source)
+        except Exception:  # constants are computed while it compiles
+            return None
 
 
 def _roles(chat: Chat) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastsft.data.chat.called_chats import CalledChats
+from fastsft.data.chat.known_forms import KnownForms
 from fastsft.data.chat.reply_spans import Ends
 from fastsft.data.chat.sandbox import Fatal, Refused
 from fastsft.data.chat.template_program import Program
@@ -78,7 +78,7 @@ def test_replies_are_where_each_prefix_has_them(name: str, monkeypatch: pytest.M
     program = make_program(name)
     asked = [request for number in range(len(TEXTS) + 1) for request in requests(number)]
     found = [answer(program, request) for request in asked]
-    monkeypatch.setattr(CalledChats, "find", lambda *_: None)
+    monkeypatch.setattr(KnownForms, "find", lambda *_: None)
     alone = make_program(name)
     for request, ours in zip(asked, found, strict=True):
         assert ours == answer(alone, request), request

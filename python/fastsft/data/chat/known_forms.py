@@ -1,0 +1,201 @@
+"""Places of replies, found once for all chats of one form.
+
+A form is all of a chat but its texts and the objects that are written as JSON. Part of the process that
+renders (`render.py`): imports nothing but jinja2 and the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from fastsft.data.chat.asked_chat import THOUGHTS, Chat
+from fastsft.data.chat.pieces import moved_spans
+from fastsft.data.chat.reply_spans import Ends, Fault, Found, Reply, ReplySpans, Written, kept_length
+from fastsft.data.chat.sandbox import Fatal, JsonTexts, MarkedList, MarkedObject, Refused, TimeLimit
+from fastsft.data.chat.skeletons import MARK_BEGIN, Marks, Skeleton, Trace, filled
+
+_TEXTS = frozenset(("content", "name", "arguments", "description", *THOUGHTS))
+_IDS = frozenset(("id", "tool_call_id"))
+_OPEN = frozenset(("tools", "tool_calls", "function"))  # whose parts templates ask for
+_MOST = 1 << 24  # characters of all forms and skeletons
+_MOST_MISSES = 64  # of a template whose texts have never been those of a skeleton
+
+
+class KnownForms:
+    """Finds replies by skeletons: chats with marks in the place of texts and objects.
+
+    render: the template with all watched that it does with marks, which `Trace` keeps. texts: its filter
+    `tojson`, for chats that are not marked.
+    """
+
+    def __init__(
+        self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends, texts: JsonTexts
+    ) -> None:
+        self._marks, self._render, self._ends, self._texts = marks, render, ends, texts
+        self._forms: dict[str, Skeleton | None] = {}  # None: no skeleton serves
+        self._seen: set[str] = set()  # once
+        self._size = 0  # of all of them, about
+        self._tools = _MarkedTools()  # of the last chat
+        self._hits = self._misses = 0
+
+    def find(self, chat: Chat, text: str, wanted: list[int]) -> Found | None:
+        """The places of the replies `wanted` in the text of the chat.
+
+        None where no skeleton tells: for the first chat of a form, for replies without a place, and where
+        the template does with the chat's texts what it has not done with marks.
+        """
+        if not wanted:
+            return {}
+        if self._misses >= _MOST_MISSES and not self._hits:
+            return None
+        marked, values, form = self._marked(chat)
+        skeleton = self._skeleton(form, marked, len(values), wanted)
+        if skeleton is None:
+            return None
+        found = self._moved(skeleton, values, text, wanted)
+        self._hits, self._misses = self._hits + bool(found), self._misses + (not found)
+        return found
+
+    def _marked(self, chat: Chat) -> tuple[Chat, list[Any], str]:
+        """The chat of marks, the values of their numbers, and the text that all chats of its form share."""
+        if chat.tools is not self._tools.given:
+            self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
+        tools = self._tools
+        marked = _Marked(self._marks, list(tools.values))
+        messages = [{name: marked.of(name, each) for name, each in one.items()} for one in chat.messages]
+        form = f"{json.dumps(messages, ensure_ascii=False)}{tools.text}"
+        return chat._replace(messages=messages, tools=tools.marked), marked.values, form
+
+    def _skeleton(self, form: str, marked: Chat, count: int, wanted: list[int]) -> Skeleton | None:
+        """That of a form that was seen before: it costs more than a chat without one."""
+        if form not in self._seen:
+            self._keep(form, None)
+            return None
+        known = self._forms.get(form)
+        if form in self._forms and (known is None or all(i in known.found for i in wanted)):
+            return known
+        made = None
+        # Without one the chat is rendered by itself, and named where that fails.
+        with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
+            made = self._made(known, marked, count, wanted)
+        self._keep(form, made)
+        return made
+
+    def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
+        """A skeleton with the replies `wanted`, next to those that are known."""
+        trace = known.trace if known else Trace(self._marks, count)
+
+        def render(chat: Chat, prompt: bool) -> Written:
+            return self._render(chat, prompt, trace)
+
+        written = known.written if known else render(marked, False)
+        made = Skeleton(marked, written, self._marks.cut(written.text), trace, {})
+        spans = ReplySpans(render, self._ends)
+        found = spans.find(marked, written, [i for i in wanted if not known or i not in known.found])
+        made.found.update(known.found if known else {})
+        made.found.update((i, _of_all(each, made)) for i, each in found.items())
+        return made
+
+    def _keep(self, form: str, skeleton: Skeleton | None) -> None:
+        """Keep the form; as seen, or with its skeleton or that it has none."""
+        size = skeleton.size if skeleton else len(form)
+        if self._size + size > _MOST:
+            self._forms, self._seen, self._size = {}, set(), 0
+        self._size += size
+        if form in self._seen:
+            self._forms[form] = skeleton
+        self._seen.add(form)
+
+    def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
+        """The replies in the text, where that is the skeleton's and the template does the same with it."""
+        replies = [reply for i in wanted if (reply := skeleton.found[i]) is not None]
+        if len(replies) < len(wanted):
+            return None
+        values = skeleton.trace.values(values, self._texts.write)
+        texts = filled(skeleton.pieces, values)
+        if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):
+            return None
+        spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
+        found: Found = {}
+        for i, (begin, end), reply in zip(wanted, spans, replies, strict=True):
+            moved = reply._replace(begin=begin, end=end)
+            if reply.rest and kept_length(reply.rest, text[begin : begin + len(reply.rest)]):
+                return None
+            stop = reply.last_stop(skeleton.written.text)
+            if moved.last_stop(text) != (stop if stop < 0 else end - begin):
+                return None
+            found[i] = moved
+        return found
+
+
+def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
+    """The reply, if its place says where it is in all chats of the form: no text of a chat tells it."""
+    if isinstance(found, Fault) or MARK_BEGIN in found.rest + found.after:
+        return None
+    return found if all(map(skeleton.is_between_marks, (found.begin, found.end))) else None
+
+
+@contextmanager
+def _share_of_time() -> Iterator[None]:
+    """Keep half of the time that a chat has left for the chat itself."""
+    left, _ = signal.getitimer(signal.ITIMER_PROF)
+    if left:
+        signal.setitimer(signal.ITIMER_PROF, left / 2)
+    try:
+        yield
+    finally:
+        if left:
+            rest, _ = signal.getitimer(signal.ITIMER_PROF)
+            signal.setitimer(signal.ITIMER_PROF, left / 2 + rest)
+
+
+class _Marked:
+    """Values with marks in their place, of which only the kinds are left.
+
+    values: by the numbers of their marks. White space around texts, empty objects and numbers stay: templates
+    look at them.
+    """
+
+    def __init__(self, marks: Marks, values: list[Any]) -> None:
+        self._marks = marks
+        self._ids: dict[str, str] = {}  # templates compare them
+        self.values = values
+
+    def of(self, name: str, value: Any) -> Any:
+        if type(value) is str:
+            if name in _IDS and value:
+                return self._ids.get(value) or self._ids.setdefault(value, self._mark(value, len(value)))
+            core = value.strip() if name in _TEXTS else ""
+            return value.replace(core, self._mark(core), 1) if core else value
+        if type(value) is dict and value:
+            mark = self._mark(value)
+            parts = {key: self.of(key, each) for key, each in value.items()} if name in _OPEN else None
+            return MarkedObject(mark, parts)
+        if type(value) is list and value:
+            mark = self._mark(value)
+            # A part of a list is as open as the list.
+            return MarkedList(mark, [self.of(name, each) for each in value] if name in _OPEN else None)
+        return value
+
+    def _mark(self, value: Any, size: int = 0) -> str:
+        self.values.append(value)
+        return self._marks.of(len(self.values) - 1, size)
+
+
+class _MarkedTools(NamedTuple):
+    """The tools that many chats share. text: of the same form."""
+
+    given: list[Any] | None = None
+    marked: Any = None
+    values: tuple[Any, ...] = ()
+    text: str = "null"
+
+
+def _mark_tools(tools: list[Any], marks: Marks) -> _MarkedTools:
+    values: list[Any] = []
+    marked = _Marked(marks, values).of("tools", tools)
+    return _MarkedTools(tools, marked, tuple(values), json.dumps(marked, ensure_ascii=False))
