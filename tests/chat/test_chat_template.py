@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
+from fastsft.data.chat import template as template_module
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.chat.template import ModelTemplate, _Worker
+from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.tokenizer.settings import read_chat_template
 from golden_text import human_gpt
 
@@ -95,6 +98,54 @@ def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)
     assert time.monotonic() - begin < 60  # it ends at all
+
+
+# Texts that are compared up to their last letter, a million times.
+_LONG = "{% set b, c = 'a' * 999999 ~ 'b', 'a' * 999999 ~ 'c' %}"
+IN_ONE_CALL = (
+    f"{_LONG}{{{{ ([b] * 999999).count(c) }}}}",
+    f"{_LONG}{{{{ c in [b] * 999999 }}}}",
+    f"{_LONG}{{{{ ([b, c] * 99999) | sort(case_sensitive=true) | length }}}}",
+)
+
+
+@pytest.mark.parametrize("payload", IN_ONE_CALL)
+def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's timer waits for the end of a call: the process is ended once it has computed too long."""
+    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 1.0)
+    asks, reads = _Worker.ask_all, template_module._cpu_seconds
+    seen: list[float] = []
+
+    def ask(worker: _Worker, requests: Any) -> Any:
+        process = worker._start()
+        seen[:] = [reads(process)]
+        process.send_signal(signal.SIGSTOP)  # it gets a core a little later
+        threading.Timer(0.3, process.send_signal, (signal.SIGCONT,)).start()
+        return asks(worker, requests)
+
+    def read(process: subprocess.Popen[bytes]) -> float:
+        seen.append(reads(process))
+        return seen[-1]
+
+    model = template(
+        f"{{% if messages[0].content == 'x' %}}{payload}{{% endif %}}{CHATML}{PROMPT}", seconds=0.5
+    )
+    monkeypatch.setattr(template_module, "_cpu_seconds", read)
+    monkeypatch.setattr(_Worker, "ask_all", ask)
+    (hung,) = explain(model, human_gpt("x", "Ho")).findings
+    assert "takes more than 1.5 s" in hung.reason
+    assert 1.5 <= seen[-1] - seen[0] < 1.8
+
+
+@pytest.mark.thorough
+def test_one_call_ends_also_where_nobody_waits_for_it() -> None:
+    settings = {"source": IN_ONE_CALL[0], "tokens": {}, "date": "2026-11-26", "adds_bos": False, "ends": ()}
+    process = subprocess.Popen(
+        isolated_command("fastsft.data.chat.render", ("jinja2", "markupsafe")),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=isolated_environment(),
+    )  # fmt: skip
+    process.communicate(f'{json.dumps({**settings, "seconds": 0.1})}\n"endings"\n'.encode(), timeout=120)
+    assert process.returncode == -signal.SIGXCPU
 
 
 def test_a_process_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

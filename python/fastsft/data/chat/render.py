@@ -9,10 +9,12 @@ other end.
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +22,11 @@ from fastsft.data.chat.sandbox import Fatal, Refused, TimeLimit
 from fastsft.data.chat.template_program import Program
 
 MEMORY_LIMIT = 1 << 29
+_GRACE = 6.0  # more than the other end has patience, which may be gone
 
 
 def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
+    _limit_computing(seconds + _GRACE)
     signal.setitimer(signal.ITIMER_PROF, seconds)  # of computing: a busy machine makes no render fail
     try:
         if request == "endings":
@@ -42,6 +46,14 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
         return {"failure": f"the conversation cannot be rendered: {type(error).__name__}"}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limit_computing(seconds: float) -> None:
+    """Let the system end this process once it has computed for so long: no timer ends one operation."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(time.process_time() + seconds)
+    soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def main() -> None:
@@ -67,6 +79,7 @@ def _serve(lines: Iterator[str]) -> None:
         return
     settings = json.loads(first)
     seconds = settings.pop("seconds")
+    _limit_computing(seconds + _GRACE)
     program: Program | None = None
     try:
         program = Program(**settings)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 _GRACE = 5.0
+_SHORTEST_WAIT = 0.05
 _LONGEST_WAIT = 20  # times as long on the clock as in seconds of a core
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
@@ -314,8 +315,10 @@ class _Worker:
         """False once the process has computed for longer than it may; one that gets no core is waited for."""
         began, end = _cpu_seconds(process), time.monotonic() + _LONGEST_WAIT * self._patience
         assert process.stdout is not None
-        while not select.select([process.stdout], [], [], self._patience)[0]:
-            if not _cpu_seconds(process) - began < self._patience or time.monotonic() > end:
+        left = self._patience  # it has one thread: nothing can be over before
+        while not select.select([process.stdout], [], [], max(left, _SHORTEST_WAIT))[0]:
+            left = self._patience - (_cpu_seconds(process) - began)
+            if left <= 0 or time.monotonic() > end:
                 return False
         return True
 

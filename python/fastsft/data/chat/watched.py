@@ -314,7 +314,7 @@ def _look_up(obj: Any, key: Any) -> None:
 
 
 def _members(left: Any, right: Any) -> Any:
-    """What `in` compares with: names of an object, parts of a list; a scalar is equal to no other part."""
+    """The values that `in` compares with: names of an object, parts of a list that a scalar may equal."""
     _whole(right)
     if isinstance(right, Mapping):
         return list(right)
