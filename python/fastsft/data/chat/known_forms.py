@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from fastsft.data.chat.asked_chat import THOUGHTS, Chat
 from fastsft.data.chat.pieces import moved_spans
 from fastsft.data.chat.reply_spans import Ends, Fault, Found, Reply, ReplySpans, Written, kept_length
-from fastsft.data.chat.sandbox import Fatal, JsonTexts, MarkedList, MarkedObject, Refused, TimeLimit
+from fastsft.data.chat.sandbox import Fatal, MarkedList, MarkedObject, Refused, TimeLimit
 from fastsft.data.chat.skeletons import MARK_BEGIN, Marks, Skeleton, Trace, filled
 
 _TEXTS = frozenset(("content", "name", "arguments", "description", *THOUGHTS))
@@ -28,16 +28,13 @@ _MOST_MISSES = 64  # of a template whose texts have never been those of a skelet
 class KnownForms:
     """Finds replies by skeletons: chats with marks in the place of texts and objects.
 
-    render: the template with all watched that it does with marks, which `Trace` keeps. texts: its filter
-    `tojson`, for chats that are not marked.
+    render: the template with all watched that it does with marks, which `Trace` keeps. ends: of its replies.
     """
 
-    def __init__(
-        self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends, texts: JsonTexts
-    ) -> None:
-        self._marks, self._render, self._ends, self._texts = marks, render, ends, texts
-        self._forms: dict[str, Skeleton | None] = {}  # None: no skeleton serves
-        self._seen: set[str] = set()  # once
+    def __init__(self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends) -> None:
+        self._marks, self._render, self._ends = marks, render, ends
+        self._forms: dict[Hashable, Skeleton | None] = {}  # None: no skeleton serves
+        self._seen: set[Hashable] = set()  # once
         self._size = 0  # of all of them, about
         self._tools = _MarkedTools()  # of the last chat
         self._hits = self._misses = 0
@@ -48,20 +45,22 @@ class KnownForms:
         None where no skeleton tells: for the first chat of a form, for replies without a place, and where
         the template does with the chat's texts what it has not done with marks.
         """
-        if not wanted:
-            return {}
         if self._misses >= _MOST_MISSES and not self._hits:
             return None
-        marked, values, form = self._marked(chat)
-        skeleton = self._skeleton(form, marked, len(values), wanted)
+        marked = None
+        if chat.has_more:
+            marked, values, form = self._marked(chat)
+        else:
+            values, form = _plain_form(chat)
+        skeleton = self._skeleton(form, chat, marked, len(values), wanted)
         if skeleton is None:
             return None
         found = self._moved(skeleton, values, text, wanted)
-        self._hits, self._misses = self._hits + bool(found), self._misses + (not found)
+        self._hits, self._misses = self._hits + (found is not None), self._misses + (found is None)
         return found
 
-    def _marked(self, chat: Chat) -> tuple[Chat, list[Any], str]:
-        """The chat of marks, the values of their numbers, and the text that all chats of its form share."""
+    def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
+        """The chat of marks, the values of their numbers, and what all chats of its form share."""
         if chat.tools is not self._tools.given:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
@@ -70,7 +69,9 @@ class KnownForms:
         form = f"{json.dumps(messages, ensure_ascii=False)}{tools.text}"
         return chat._replace(messages=messages, tools=tools.marked), marked.values, form
 
-    def _skeleton(self, form: str, marked: Chat, count: int, wanted: list[int]) -> Skeleton | None:
+    def _skeleton(
+        self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
+    ) -> Skeleton | None:
         """That of a form that was seen before: it costs more than a chat without one."""
         if form not in self._seen:
             self._keep(form, None)
@@ -81,7 +82,7 @@ class KnownForms:
         made = None
         # Without one the chat is rendered by itself, and named where that fails.
         with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
-            made = self._made(known, marked, count, wanted)
+            made = self._made(known, marked or self._marked(chat)[0], count, wanted)
         self._keep(form, made)
         return made
 
@@ -100,9 +101,9 @@ class KnownForms:
         made.found.update((i, _of_all(each, made)) for i, each in found.items())
         return made
 
-    def _keep(self, form: str, skeleton: Skeleton | None) -> None:
+    def _keep(self, form: Hashable, skeleton: Skeleton | None) -> None:
         """Keep the form; as seen, or with its skeleton or that it has none."""
-        size = skeleton.size if skeleton else len(form)
+        size = skeleton.size if skeleton else len(str(form))
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size
@@ -115,21 +116,31 @@ class KnownForms:
         replies = [reply for i in wanted if (reply := skeleton.found[i]) is not None]
         if len(replies) < len(wanted):
             return None
-        values = skeleton.trace.values(values, self._texts.write)
+        values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
         if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):
             return None
         spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
         found: Found = {}
         for i, (begin, end), reply in zip(wanted, spans, replies, strict=True):
-            moved = reply._replace(begin=begin, end=end)
+            found[i] = moved = reply._replace(begin=begin, end=end)
             if reply.rest and kept_length(reply.rest, text[begin : begin + len(reply.rest)]):
                 return None
-            stop = reply.last_stop(skeleton.written.text)
-            if moved.last_stop(text) != (stop if stop < 0 else end - begin):
+            if not moved.ends_as(reply, text, skeleton.written.text):
                 return None
-            found[i] = moved
         return found
+
+
+def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
+    """The values of a chat of roles and contents by the numbers of their marks, and what its form is."""
+    form, values = [], []
+    for message in chat.messages:
+        text = message["content"]
+        is_marked = bool(text) and not text.isspace()
+        form.append((message["role"], None if is_marked else text))
+        if is_marked:
+            values.append(text)
+    return values, tuple(form)
 
 
 def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
@@ -156,8 +167,8 @@ def _share_of_time() -> Iterator[None]:
 class _Marked:
     """Values with marks in their place, of which only the kinds are left.
 
-    values: by the numbers of their marks. White space around texts, empty objects and numbers stay: templates
-    look at them.
+    values: by the numbers of their marks. Blank texts, empty objects and numbers stay: templates ask for
+    them.
     """
 
     def __init__(self, marks: Marks, values: list[Any]) -> None:
@@ -167,10 +178,11 @@ class _Marked:
 
     def of(self, name: str, value: Any) -> Any:
         if type(value) is str:
-            if name in _IDS and value:
+            if not value or value.isspace():
+                return value
+            if name in _IDS:
                 return self._ids.get(value) or self._ids.setdefault(value, self._mark(value, len(value)))
-            core = value.strip() if name in _TEXTS else ""
-            return value.replace(core, self._mark(core), 1) if core else value
+            return self._mark(value) if name in _TEXTS else value
         if type(value) is dict and value:
             mark = self._mark(value)
             parts = {key: self.of(key, each) for key, each in value.items()} if name in _OPEN else None

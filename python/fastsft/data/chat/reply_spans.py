@@ -62,8 +62,17 @@ class Reply(NamedTuple):
     after: str = ""
     stops: tuple[str, ...] = ()
 
-    def last_stop(self, text: str) -> int:
-        """Characters from the beginning to the end of its last stop token in the text; -1 without any."""
+    def ends_as(self, other: Reply, text: str, other_text: str) -> bool:
+        """True if its last stop token is where another reply has it, which has the same text around it.
+
+        text, other_text: they are in.
+        """
+        if len(self.stops) == 1 and other_text.endswith(self.stops, other.begin, other.end):
+            return True  # no other part of that token can end later
+        stop = other._last_stop(other_text)
+        return self._last_stop(text) == (stop if stop < 0 else self.end - self.begin)
+
+    def _last_stop(self, text: str) -> int:
         return _last_stop(text[self.begin : self.end] + self.after, self.stops)
 
 
@@ -189,7 +198,7 @@ class ReplySpans:
         """The reply with which the text ends, up to the end of its stop token; what a generation block has
         after that is not learned: nothing generates it."""
         stop = self._ends.of(chat.messages, reply)
-        stops = (stop, self._ends.reply)  # a call may end as a text does
+        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may end as a text does
         if upto.blocks is None:
             size = _last_stop(upto.text[begin:], stops)
             if size < 0:

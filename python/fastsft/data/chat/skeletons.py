@@ -6,7 +6,6 @@ process that renders (`render.py`): imports nothing but the standard library.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,6 +36,10 @@ class Marks:
     def replaced(self, text: str, made: Callable[[int], str]) -> str:
         """The text with something made of the number of each mark in its place."""
         return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
+
+    def is_one(self, text: str) -> bool:
+        """True for a text that is a mark and no more."""
+        return self._pattern.fullmatch(text) is not None
 
     def cut(self, text: str) -> list[Piece]:
         """The text in pieces: first control text, then a mark and control text in turn."""
@@ -71,11 +74,11 @@ class Guard(NamedTuple):
 class Trace:
     """The calls that a template makes with the marks of one chat, but for writing them.
 
-    count: values of the chat, whose marks have the first numbers; what JSON makes of them has the next.
+    count: values of the chat, whose marks have the first numbers; what is made of them has the next.
     """
 
     def __init__(self, marks: Marks, count: int = 0) -> None:
-        self._marks, self._count = marks, count
+        self.marks, self._count = marks, count
         self._guards: dict[tuple[Any, ...], Guard] = {}
         self._made: dict[tuple[Any, ...], int] = {}
 
@@ -90,34 +93,27 @@ class Trace:
             cut = {name: self._cut(each) for name, each in kwargs.items()}
             self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
-    def of_object(self, mark: str, *form: Any) -> str:
-        """The mark of the JSON text of a marked object. form: as `JsonTexts.write` takes it."""
-        ensure_ascii, indent, options = form
-        return self._marks.replaced(
-            mark, lambda number: self._mark((number, ensure_ascii, indent, tuple(options.items())))
-        )
+    def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
+        """The text with marks of their own for what is made of the values of its marks."""
+        more = tuple(options.items())
+        return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
 
-    def of_texts(self, text: str) -> str:
-        """A JSON text with marks in its strings: these are of the strings as JSON has them."""
-        return self._marks.replaced(text, lambda number: self._mark((number,)))
-
-    def values(self, given: list[Any], write: Callable[..., str]) -> list[Any]:
-        """The values of a chat by number. write: the template's filter `tojson`."""
+    def values(self, given: list[Any]) -> list[Any]:
+        """The values of a chat by number."""
         found = [*given]
-        for number, *form in self._made:
-            value = given[number] if form else found[number]
-            found.append(_as_json(value, form, write))
+        for number, make, args, options in self._made:
+            found.append(make(found[number], *args, **dict(options)))
         return found
 
     def holds(self, values: list[Any]) -> bool:
         return all(guard.holds(values) for guard in self._guards.values())
 
     def _mark(self, key: tuple[Any, ...]) -> str:
-        return self._marks.of(self._count + self._made.setdefault(key, len(self._made)))
+        return self.marks.of(self._count + self._made.setdefault(key, len(self._made)))
 
     def _cut(self, value: Any) -> Any:
         if type(value) is str and MARK_BEGIN in value:
-            pieces = self._marks.cut(value)
+            pieces = self.marks.cut(value)
             return _Cut(piece.text if piece.content < 0 else piece.content for piece in pieces if piece.text)
         return type(value)(map(self._cut, value)) if type(value) in (list, tuple) else value
 
@@ -157,13 +153,6 @@ def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
 
 def _is_text(piece: Piece, values: list[Any]) -> bool:
     return piece.content < 0 or type(values[piece.content]) is str
-
-
-def _as_json(value: Any, form: list[Any], write: Callable[..., str]) -> str:
-    if not form:
-        return json.dumps(value, ensure_ascii=False)[1:-1]
-    ensure_ascii, indent, options = form
-    return write(value, ensure_ascii, indent, **dict(options))
 
 
 def _filled(value: Any, values: list[Any]) -> Any:

@@ -19,6 +19,7 @@ from jinja2.exceptions import SecurityError, TemplateSyntaxError
 from fastsft.data.chat.asked_chat import THOUGHTS, Chat, Message, asked_chat
 from fastsft.data.chat.input_probes import INPUTS, takes_input
 from fastsft.data.chat.known_forms import KnownForms
+from fastsft.data.chat.marked_values import Unforeseen
 from fastsft.data.chat.pieces import Piece, cut_pieces, place_contents, variants
 from fastsft.data.chat.reply_spans import (
     Ends,
@@ -32,7 +33,7 @@ from fastsft.data.chat.reply_spans import (
 from fastsft.data.chat.sandbox import Fatal, Refused, Sandbox, TimeLimit
 from fastsft.data.chat.skeletons import Marks, Trace
 from fastsft.data.chat.template_probes import Probes
-from fastsft.data.chat.watched import Unforeseen, Watched
+from fastsft.data.chat.watched import Watched
 from fastsft.data.chat.written_replies import is_whole, loses_call
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -66,8 +67,7 @@ class Program:
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self._written, self._ends)
-        texts = self._environment.json_texts
-        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends, texts)
+        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
         self._plain: dict[tuple[str, ...], list[Piece]] = {}  # texts of marks by the roles of their chats
         try:
             self._template = self._environment.from_string(source)
@@ -320,7 +320,7 @@ class Program:
     @cached_property
     def _watched(self) -> tuple[Watched, Template] | None:
         """The template in an environment that watches it; None where that is not possible."""
-        environment = Watched(self._date, self._blocks, Trace(self._marks))
+        environment = Watched(self._date, self._blocks, Trace(self._marks), self._environment.json_texts)
         try:
             return environment, environment.compiled(self._source)
         except Exception:  # constants are computed while it compiles

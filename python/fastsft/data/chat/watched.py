@@ -11,17 +11,34 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.runtime import LoopContext, Macro
-from jinja2.utils import Namespace
+from jinja2.filters import do_trim
+from jinja2.runtime import Macro
 from jinja2.visitor import NodeTransformer
 
-from fastsft.data.chat.sandbox import MarkedList, MarkedObject, Refused, Sandbox
-from fastsft.data.chat.skeletons import MARK_BEGIN, Trace
+from fastsft.data.chat.marked_values import (
+    Unforeseen,
+    check_call,
+    gone_through,
+    holds_marked,
+    in_json,
+    is_any,
+    is_escaped,
+    is_free,
+    is_marked,
+    is_of_kinds,
+    is_simple,
+    look_up,
+    members,
+    tells_nothing,
+    whole,
+)
+from fastsft.data.chat.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
+from fastsft.data.chat.skeletons import Trace
 
 # Filters and tests that say nothing of the words of a text, nor of the parts of an object that is marked.
 _WRITING_FILTERS = frozenset(("default", "d", "safe"))
@@ -34,6 +51,7 @@ _KIND_TESTS = frozenset(
     )
 )
 _PICKING_FILTERS = frozenset(("selectattr", "rejectattr"))
+_STRIPS = frozenset(("strip", "lstrip", "rstrip"))
 _LOCALS = ("_loop_vars", "_block_vars")  # arguments of each call, by jinja
 _LOOKUPS = frozenset(("get", "items", "keys", "values"))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -46,12 +64,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "in": lambda one, many: one in many,
     "notin": lambda one, many: one not in many,
 }
-_SCALARS = (str, int, float, bool, type(None))
 _OWN = ("_write", "_each", "_any", "_cut", "_compare")  # filters in the place of what jinja does by itself
-
-
-class Unforeseen(Refused):
-    """The template does with a mark what may come out otherwise for a text, and cannot be done again."""
 
 
 class Watched(Sandbox):
@@ -59,9 +72,11 @@ class Watched(Sandbox):
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
-    def __init__(self, date: str, generation_marks: tuple[str, str], trace: Trace) -> None:
+    def __init__(
+        self, date: str, generation_marks: tuple[str, str], trace: Trace, json_texts: JsonTexts
+    ) -> None:
         super().__init__(date, generation_marks)
-        self.trace = trace
+        self.trace, self.json_texts = trace, json_texts
         self.filters = {
             name: each if name in _WRITING_FILTERS else self._watched(name, each)
             for name, each in self.filters.items()
@@ -70,8 +85,8 @@ class Watched(Sandbox):
             name: each if name in _KIND_TESTS else self._watched(name, each)  # type: ignore[arg-type]
             for name, each in self.tests.items()
         }
-        own = (self._write, _each, _any, self._cut, self._compare)
-        self.filters |= {"tojson": self._tojson, **dict(zip(_OWN, own, strict=True))}
+        own = (self._write, gone_through, is_any, self._cut, self._compare)
+        self.filters |= {"tojson": self._tojson, "trim": self._trim, **dict(zip(_OWN, own, strict=True))}
 
     def compiled(self, source: str) -> jinja2.Template:
         """The template, in which all that is done with a value passes through here."""
@@ -86,45 +101,48 @@ class Watched(Sandbox):
         result = super().call(__context, __obj, *args, **kwargs)
         kwargs = {name: each for name, each in kwargs.items() if name not in _LOCALS}
         if type(owner) is str:
-            return __self._kept(getattr(str, __obj.__name__), (owner, *args), kwargs, result)
+            method = getattr(str, __obj.__name__)
+            if __obj.__name__ in _STRIPS and not kwargs:
+                return __self._stripped(method, owner, *args)
+            return __self._kept(method, (owner, *args), kwargs, result)
         if isinstance(owner, dict) and __obj.__name__ in _LOOKUPS:
-            _look_up(owner, args[0] if args else "")
+            look_up(owner, args[0] if args else "")
         elif not isinstance(__obj, Macro):
-            _check_call(__obj, owner, [*args, *kwargs.values()])
+            check_call(__obj, owner, [*args, *kwargs.values()])
         return result
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         result = super().call_binop(context, operator, left, right)
         for each in (left, right):
-            _whole(each)
-        if operator in "+*" and not any(map(_is_escaped, (left, right))):
+            whole(each)
+        if operator in "+*" and not any(map(is_escaped, (left, right))):
             return result
         return self._kept(self.binop_table[operator], (left, right), {}, result)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        _look_up(obj, attribute)
+        look_up(obj, attribute)
         found = super().getattr(obj, attribute)
         is_own = getattr(found, "__self__", None) is obj or isinstance(found, jinja2.Undefined)
-        if isinstance(obj, str) and _is_marked(obj) and not is_own:  # the sandbox has replaced it
+        if isinstance(obj, str) and is_marked(obj) and not is_own:  # the sandbox has replaced it
             raise Unforeseen(f"the method {attribute} of a text")
         return found
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if type(obj) is str and isinstance(argument, int):
             return self._kept(operator.getitem, (obj, argument), {}, super().getitem(obj, argument))
-        _look_up(obj, argument)
-        if isinstance(obj, str) and _is_marked(obj):
+        look_up(obj, argument)
+        if isinstance(obj, str) and is_marked(obj):
             return self.getattr(obj, str(argument))
         return super().getitem(obj, argument)
 
     def _kept(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> Any:
         """The result; a guard of it where it is of marks."""
         values = (*args, *kwargs.values())
-        if all(map(_is_free, values)):
+        if all(map(is_free, values)):
             return result
-        if not all(map(_is_simple, values)):
+        if not all(map(is_simple, values)):
             raise Unforeseen("a value of many parts is looked into")
-        if not _is_simple(result) or isinstance(result, jinja2.Undefined):
+        if not is_simple(result) or isinstance(result, jinja2.Undefined):
             raise Unforeseen(f"a {type(result).__name__} is made of a text")
         self.trace.keep(function, args, kwargs, result)
         return result
@@ -139,18 +157,33 @@ class Watched(Sandbox):
             if name in _IMPURE:
                 raise Unforeseen(f"{name} says otherwise each time")
             if name in _LIST_FILTERS and not isinstance(value, str):
-                _whole(value)
+                whole(value)
                 return function(*args, **kwargs)
-            if name in _PICKING_FILTERS and _is_of_kinds(*args[first:]):
+            if name in _PICKING_FILTERS and is_of_kinds(*args[first:]):
                 return function(*args, **kwargs)
             again = functools.partial(function, *args[:first])
             return self._kept(again, args[first:], kwargs, function(*args, **kwargs))
 
         return watched
 
+    def _trim(self, value: Any, chars: str | None = None) -> Any:
+        """Jinja's filter."""
+        if type(value) is str:
+            return self._stripped(str.strip, value, chars)
+        return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
+
+    def _stripped(self, method: Callable[..., str], text: str, *chars: str | None) -> str:
+        """The text without white space around it: of one mark another, because no marked text is blank."""
+        is_white = all(each is None or (type(each) is str and each.isspace()) for each in chars)
+        if is_white and self.trace.marks.is_one(text):
+            return self.trace.made(text, method, *chars)
+        result = method(text, *chars)
+        self._kept(method, (text, *chars), {}, result)
+        return result
+
     def _write(self, value: Any) -> Any:
         """The value, to be written or joined: a text, or what Python writes in the same way each time."""
-        if isinstance(value, str) or _is_free(value):
+        if isinstance(value, str) or is_free(value):
             return value
         raise Unforeseen(f"a {type(value).__name__} is written")
 
@@ -158,15 +191,15 @@ class Watched(Sandbox):
         piece = slice(*bounds)
         if isinstance(value, str):
             return self._kept(operator.getitem, (value, piece), {}, value[piece])
-        return _whole(value)[piece]
+        return whole(value)[piece]
 
     def _compare(self, left: Any, *others: Any) -> bool:
         """The comparison of operands, by jinja's names of operators in turn with the values."""
         for name, right in zip(others[::2], others[1::2], strict=True):
             result = _COMPARISONS[name](left, right)
             if name in ("in", "notin"):
-                right = _members(left, right)
-            if not (name in ("eq", "ne") and _tells_nothing(left, right)):
+                right = members(left, right)
+            if not (name in ("eq", "ne") and tells_nothing(left, right)):
                 self._kept(_COMPARISONS[name], (left, right), {}, result)
             if not result:
                 return False
@@ -177,16 +210,16 @@ class Watched(Sandbox):
         self, value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
         """The text, with marks of their own for what JSON makes of a value."""
-        if any(map(_is_marked, (ensure_ascii, indent, *options.values()))):
+        if any(map(is_marked, (ensure_ascii, indent, *options.values()))):
             raise Unforeseen("a text says how JSON is written")
         if isinstance(value, MarkedObject | MarkedList):
-            return self.trace.of_object(value._mark, ensure_ascii, indent, options)
-        if _holds_marked(value):
+            return self.trace.made(value._mark, self.json_texts.write, ensure_ascii, indent, **options)
+        if holds_marked(value):
             raise Unforeseen("an object of marked ones is written as JSON")
         text = json.dumps(value, ensure_ascii=False, indent=indent)
         if not (ensure_ascii or options):
-            return self.trace.of_texts(text)
-        if _is_marked(text):
+            return self.trace.made(text, in_json)
+        if is_marked(text):
             raise Unforeseen("a text is written as JSON of another kind")
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
@@ -236,112 +269,3 @@ def _through(name: str, value: nodes.Expr, *others: nodes.Expr) -> nodes.Filter:
     if value.environment is not None:
         made.set_environment(value.environment)
     return made
-
-
-def _check_call(called: Any, owner: Any, values: list[Any]) -> None:
-    """Raise for a call whose result may depend on a text, and is not one of a text's own methods."""
-    if isinstance(called, LoopContext):  # a loop within itself
-        _each(values[0] if values else None)
-    elif called is dict or called is Namespace:
-        for each in values:
-            _whole(each)
-    elif _is_marked(owner):
-        raise Unforeseen("a text or a list of texts is looked into")
-    elif isinstance(owner, list | tuple | LoopContext) and values and called.__name__ != "cycle":
-        raise Unforeseen("a list is searched")
-    elif not all(_is_free(each) or isinstance(each, Macro) for each in values):
-        raise Unforeseen(f"a call of {getattr(called, '__name__', type(called).__name__)}")
-
-
-def _is_simple(value: Any) -> bool:
-    """True for what can be filled and compared: a scalar, or a list of scalars."""
-    if type(value) in (list, tuple):
-        return all(type(each) in _SCALARS for each in value)
-    return type(value) in _SCALARS or isinstance(value, jinja2.Undefined | slice)
-
-
-def _is_free(value: Any) -> bool:
-    """True for what is the same in all chats of the form: it has no marks."""
-    if isinstance(value, MarkedObject | MarkedList):
-        return False
-    if isinstance(value, Mapping):
-        return all(map(_is_free, value)) and all(map(_is_free, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_is_free, value))
-    return not _is_marked(value) and (_is_simple(value) or _is_escaped(value))
-
-
-def _is_marked(value: Any) -> bool:
-    """True for a text with a mark, or a list of such."""
-    if isinstance(value, list | tuple):
-        return any(map(_is_marked, value))
-    return isinstance(value, str) and MARK_BEGIN in value
-
-
-def _is_escaped(value: Any) -> bool:
-    """True for a text that escapes what it is joined with."""
-    return isinstance(value, str) and type(value) is not str
-
-
-def _is_closed(value: Any) -> bool:
-    return isinstance(value, MarkedObject | MarkedList) and not value._is_open
-
-
-def _whole(value: Any) -> Any:
-    """The value, of which only the number and kinds of parts are asked: not an object that is one mark."""
-    if _is_closed(value):
-        raise Unforeseen("the parts of an object are looked at")
-    return value
-
-
-def _each(value: Any) -> Any:
-    """The value, whose parts are gone through one by one."""
-    if _is_marked(value) and isinstance(value, str):
-        raise Unforeseen("the letters of a text are gone through")
-    return _whole(value)
-
-
-def _any(value: Any) -> int:
-    """The length of a value if it is compared with 0 alone: no marked text is empty."""
-    return min(len(_whole(value)), 1)
-
-
-def _look_up(obj: Any, key: Any) -> None:
-    """Raise for a name that is a text of the chat, or is looked for among such."""
-    names = obj if isinstance(obj, Mapping) else ()
-    if _is_closed(obj) or _is_marked(key) or any(map(_is_marked, names)):
-        raise Unforeseen("a text is looked up")
-
-
-def _members(left: Any, right: Any) -> Any:
-    """The values that `in` compares with: names of an object, parts of a list that a scalar may equal."""
-    _whole(right)
-    if isinstance(right, Mapping):
-        return list(right)
-    if isinstance(right, list | tuple) and type(left) in _SCALARS:
-        return [each for each in right if type(each) in _SCALARS]
-    return right
-
-
-def _tells_nothing(left: Any, right: Any) -> bool:
-    """True for a value of many parts next to an empty one or a scalar: they are never equal."""
-    sides = [isinstance(each, list | tuple | Mapping) for each in (left, right)]
-    if not any(sides):
-        return False
-    if all(sides):
-        return not (left and right)
-    return (type(right) if sides[0] else type(left)) in _SCALARS
-
-
-def _is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
-    """True if an attribute of messages, by which some are picked, is no text of the chat: the role."""
-    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
-        return False
-    return _is_free([attribute, *others, *(each.get(attribute) for each in messages)])
-
-
-def _holds_marked(value: Any) -> bool:
-    if isinstance(value, MarkedObject | MarkedList):
-        return True
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(map(_holds_marked, parts))
