@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import signal
 from typing import Any
 
 import pytest
 
+from fastsft.data.chat import known_forms
 from fastsft.data.chat.known_forms import KnownForms
 from fastsft.data.chat.reply_spans import Ends
-from fastsft.data.chat.sandbox import Fatal, Refused
+from fastsft.data.chat.sandbox import Fatal, Refused, TimeLimit
 from fastsft.data.chat.template_program import Program
 from published_templates import PUBLISHED, source_of
 from template_conversations import CONVERSATIONS
@@ -110,3 +112,77 @@ def test_a_form_is_rendered_once(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         )
         assert answer(program, [None, asked, given])["pieces"]
     assert len(rendered) == 3
+
+
+def plain(number: int, turns: int = 2) -> list[Any]:
+    texts = [("user", f"Question {number}?"), ("assistant", f"Answer {number}.")] * turns
+    return [None, [(role, text, role == "assistant", "") for role, text in texts], ""]
+
+
+def learned(answered: Any) -> list[str]:
+    return [text for text, _, is_learned in answered["pieces"] if is_learned]
+
+
+def expected(number: int) -> list[str]:
+    """Of `plain`, with the end of llama-3's template, which writes texts and no more."""
+    return [f"Answer {number}.<|eot_id|>"] * 2
+
+
+@pytest.mark.parametrize("error", [Refused, Fatal, TimeLimit, MemoryError, RecursionError])
+def test_a_chat_is_labelled_where_its_form_has_no_skeleton(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(KnownForms, "_made", fails)
+    program = make_program("llama-3")
+    for number in range(4):
+        assert "".join(learned(program.render(*plain(number)))) == "".join(expected(number))
+
+
+def test_a_skeleton_that_takes_long_leaves_time_for_the_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object) -> None:
+        while True:
+            pass
+
+    def on_alarm(*_: object) -> None:
+        raise TimeLimit
+
+    monkeypatch.setattr(KnownForms, "_made", endless)
+    program = make_program("llama-3")
+    before = signal.signal(signal.SIGPROF, on_alarm)
+    try:
+        for number in range(4):
+            signal.setitimer(signal.ITIMER_PROF, 1.0)
+            assert "".join(learned(program.render(*plain(number)))) == "".join(expected(number))
+            left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+            assert 0.3 < left < 0.6 if number == 1 else left > 0.9  # its form is not tried again
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def test_forms_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_forms, "_MOST", 1 << 16)
+    program = make_program("llama-3")
+    for turns in range(1, 60):
+        for number in range(3):
+            assert "".join(learned(program.render(*plain(number, turns)))).count(f"Answer {number}.") == turns
+            kept = [each for each in program._forms._forms.values() if each]
+            assert sum(each.size for each in kept) <= program._forms._size
+            assert program._forms._size <= 1 << 16 or len(kept) == 1
+
+
+def test_marks_that_the_template_refuses_refuse_no_chat() -> None:
+    source = (
+        "{% for m in messages %}{% if m.content | length > 20 %}{{ raise_exception('long') }}{% endif %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    program = Program(source, {}, "2026-11-26", False, Ends("<|im_end|>"))
+    for number in range(4):
+        texts = [f"Answer {number}.<|im_end|>"] * 2
+        assert "".join(learned(program.render(*plain(number)))) == "".join(texts)
+    with pytest.raises(Refused, match="long"):
+        program.render(*plain(10**20))

@@ -74,7 +74,8 @@ class KnownForms:
     ) -> Skeleton | None:
         """That of a form that was seen before: it costs more than a chat without one."""
         if form not in self._seen:
-            self._keep(form, None)
+            self._make_room(len(str(form)))
+            self._seen.add(form)
             return None
         known = self._forms.get(form)
         if form in self._forms and (known is None or all(i in known.found for i in wanted)):
@@ -83,7 +84,9 @@ class KnownForms:
         # Without one the chat is rendered by itself, and named where that fails.
         with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
             made = self._made(known, marked or self._marked(chat)[0], count, wanted)
-        self._keep(form, made)
+        self._make_room(made.size if made else len(str(form)))
+        self._seen.add(form)
+        self._forms[form] = made
         return made
 
     def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
@@ -101,15 +104,11 @@ class KnownForms:
         made.found.update((i, _of_all(each, made)) for i, each in found.items())
         return made
 
-    def _keep(self, form: Hashable, skeleton: Skeleton | None) -> None:
-        """Keep the form; as seen, or with its skeleton or that it has none."""
-        size = skeleton.size if skeleton else len(str(form))
+    def _make_room(self, size: int) -> None:
+        """Forget all forms where another of this size is too much."""
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size
-        if form in self._seen:
-            self._forms[form] = skeleton
-        self._seen.add(form)
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
         """The replies in the text, where that is the skeleton's and the template does the same with it."""

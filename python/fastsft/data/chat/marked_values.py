@@ -91,10 +91,16 @@ def is_any(value: Any) -> int:
     return min(len(whole(value)), 1)
 
 
+def named(value: Any) -> Any:
+    """The value; raise for an object with texts of the chat as names, of which two may be the same."""
+    if type(value) is dict and any(map(is_marked, value)):
+        raise Unforeseen("a text names a part of an object")
+    return value
+
+
 def look_up(obj: Any, key: Any) -> None:
-    """Raise for a name that is a text of the chat, or is looked for among such."""
-    names = obj if isinstance(obj, Mapping) else ()
-    if is_closed(obj) or is_marked(key) or any(map(is_marked, names)):
+    """Raise for a name that is a text of the chat, or that is looked for in an object that is one mark."""
+    if is_closed(obj) or is_marked(key):
         raise Unforeseen("a text is looked up")
 
 
@@ -120,9 +126,11 @@ def tells_nothing(left: Any, right: Any) -> bool:
 
 def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
     """True if an attribute of messages, by which some are picked, is no text of the chat: the role."""
-    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
+    if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
-    return is_free([attribute, *others, *(each.get(attribute) for each in messages)])
+    if not all(isinstance(each, Mapping) and not is_closed(each) for each in messages):
+        return False
+    return is_free([*others, *(each.get(attribute) for each in messages)])
 
 
 def in_json(text: str) -> str:

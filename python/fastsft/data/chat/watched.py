@@ -34,6 +34,7 @@ from fastsft.data.chat.marked_values import (
     is_simple,
     look_up,
     members,
+    named,
     tells_nothing,
     whole,
 )
@@ -64,7 +65,14 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "in": lambda one, many: one in many,
     "notin": lambda one, many: one not in many,
 }
-_OWN = ("_write", "_each", "_any", "_cut", "_compare")  # filters in the place of what jinja does by itself
+_OWN = (
+    "_write",
+    "_each",
+    "_any",
+    "_named",
+    "_cut",
+    "_compare",
+)  # filters in the place of what jinja does by itself
 
 
 class Watched(Sandbox):
@@ -85,7 +93,7 @@ class Watched(Sandbox):
             name: each if name in _KIND_TESTS else self._watched(name, each)  # type: ignore[arg-type]
             for name, each in self.tests.items()
         }
-        own = (self._write, gone_through, is_any, self._cut, self._compare)
+        own = (self._write, gone_through, is_any, named, self._cut, self._compare)
         self.filters |= {"tojson": self._tojson, "trim": self._trim, **dict(zip(_OWN, own, strict=True))}
 
     def compiled(self, source: str) -> jinja2.Template:
@@ -109,7 +117,7 @@ class Watched(Sandbox):
             look_up(owner, args[0] if args else "")
         elif not isinstance(__obj, Macro):
             check_call(__obj, owner, [*args, *kwargs.values()])
-        return result
+        return named(result)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         result = super().call_binop(context, operator, left, right)
@@ -159,7 +167,7 @@ class Watched(Sandbox):
             if name in _LIST_FILTERS and not isinstance(value, str):
                 whole(value)
                 return function(*args, **kwargs)
-            if name in _PICKING_FILTERS and is_of_kinds(*args[first:]):
+            if name in _PICKING_FILTERS and is_of_kinds(*args[first:], *kwargs.values()):
                 return function(*args, **kwargs)
             again = functools.partial(function, *args[:first])
             return self._kept(again, args[first:], kwargs, function(*args, **kwargs))
@@ -197,10 +205,9 @@ class Watched(Sandbox):
         """The comparison of operands, by jinja's names of operators in turn with the values."""
         for name, right in zip(others[::2], others[1::2], strict=True):
             result = _COMPARISONS[name](left, right)
-            if name in ("in", "notin"):
-                right = members(left, right)
+            among = members(left, right) if name in ("in", "notin") else right
             if not (name in ("eq", "ne") and tells_nothing(left, right)):
-                self._kept(_COMPARISONS[name], (left, right), {}, result)
+                self._kept(_COMPARISONS[name], (left, among), {}, result)
             if not result:
                 return False
             left = right
@@ -233,6 +240,10 @@ class _Rewriter(NodeTransformer):
             each if isinstance(each, nodes.TemplateData) else _through("_write", each) for each in node.nodes
         ]
         return node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:
+        self.generic_visit(node)
+        return _through("_named", node)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:
         self.generic_visit(node)
