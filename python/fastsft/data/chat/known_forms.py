@@ -92,12 +92,15 @@ class KnownForms:
     def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
         """A skeleton with the replies `wanted`, next to those that are known."""
         trace = known.trace if known else Trace(self._marks, count)
+        parts = dict(known.parts) if known else {}
 
         def render(chat: Chat, prompt: bool) -> Written:
-            return self._render(chat, prompt, trace)
+            written = self._render(chat, prompt, trace)
+            parts[len(chat.messages), prompt] = self._marks.cut(written.text)
+            return written
 
         written = known.written if known else render(marked, False)
-        made = Skeleton(marked, written, self._marks.cut(written.text), trace, {})
+        made = Skeleton(marked, written, self._marks.cut(written.text), trace, {}, parts)
         spans = ReplySpans(render, self._ends)
         found = spans.find(marked, written, [i for i in wanted if not known or i not in known.found])
         made.found.update(known.found if known else {})
@@ -112,13 +115,13 @@ class KnownForms:
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
         """The replies in the text, where that is the skeleton's and the template does the same with it."""
-        replies = [reply for i in wanted if (reply := skeleton.found[i]) is not None]
-        if len(replies) < len(wanted):
-            return None
         values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
         if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):
             return None
+        replies = [reply for i in wanted if (reply := skeleton.found[i]) is not None]
+        if len(replies) < len(wanted):
+            return self._found_in_parts(skeleton, values, text, wanted)
         spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
         found: Found = {}
         for i, (begin, end), reply in zip(wanted, spans, replies, strict=True):
@@ -128,6 +131,27 @@ class KnownForms:
             if not moved.ends_as(reply, text, skeleton.written.text):
                 return None
         return found
+
+    def _found_in_parts(
+        self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]
+    ) -> Found | None:
+        """The replies, and why others have no place, by the texts that the parts have with these values."""
+        if skeleton.written.blocks is not None:
+            return None
+        made: dict[tuple[int, bool], Written] = {}
+
+        def render(chat: Chat, prompt: bool) -> Written:
+            part = len(chat.messages), prompt
+            if part not in made:
+                texts = filled(skeleton.parts[part], values)
+                if texts is None:
+                    raise LookupError
+                made[part] = Written("".join(texts))
+            return made[part]
+
+        with suppress(LookupError):  # these texts ask for a part that the marks did not
+            return ReplySpans(render, self._ends).find(skeleton.chat, Written(text), wanted)
+        return None
 
 
 def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:

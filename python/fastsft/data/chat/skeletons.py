@@ -125,19 +125,25 @@ class _Cut(tuple[Any, ...]):
 
 
 class Skeleton(NamedTuple):
-    """The text of a chat of marks."""
+    """The text of a chat of marks.
+
+    found: the replies that were asked for; None of one whose place other chats cannot share. parts: the other
+    texts that were rendered to find them, by the number of messages and with a prompt for a reply or without.
+    """
 
     chat: Chat
     written: Written
     pieces: list[Piece]
     trace: Trace
-    found: dict[int, Reply | None]  # of the replies that were asked for; None: of no use for other chats
+    found: dict[int, Reply | None]
+    parts: dict[tuple[int, bool], list[Piece]]
 
     @property
     def size(self) -> int:
         """About as many characters as it takes."""
-        parts = len(self.pieces) + len(self.found) + len(self.chat.messages)
-        return 2 * len(self.written.text) + 256 * parts + self.trace.size
+        texts = [self.pieces, *self.parts.values()]
+        parts = sum(map(len, texts)) + len(self.found) + len(self.chat.messages)
+        return 2 * sum(pieces[-1].end for pieces in texts) + 256 * parts + self.trace.size
 
     def is_between_marks(self, place: int) -> bool:
         """True for a place in the text that is in no mark."""
@@ -146,13 +152,12 @@ class Skeleton(NamedTuple):
 
 def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
     """The texts of the pieces with values in the place of marks; None without a text for each."""
-    if any(piece.content >= len(values) or not _is_text(piece, values) for piece in pieces):
-        return None  # data that looks like a mark, or an object that is not written as JSON
-    return [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
-
-
-def _is_text(piece: Piece, values: list[Any]) -> bool:
-    return piece.content < 0 or type(values[piece.content]) is str
+    try:
+        texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
+    except IndexError:  # data that looks like a mark
+        return None
+    # An object that is not written as JSON is no text.
+    return texts if set(map(type, texts)) == {str} else None
 
 
 def _filled(value: Any, values: list[Any]) -> Any:
