@@ -34,6 +34,9 @@ ONE_THREAD = (
     "script_names", "shard", "trainer", "weight_sync",
 )  # fmt: skip
 
+# Where pictures of curves are drawn. Elsewhere they would take longer than the small runs that they show.
+DRAWING = ("reporting", "test_hostile_directories.py")
+
 GOLDEN = Path(__file__).parent / "golden"
 MOST_PROCESSES = 4
 
@@ -97,6 +100,17 @@ def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No loss.png from trainers of this process, as where matplotlib is missing, but in DRAWING."""
+    from fastsft.reporting import loss_reports
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not set(DRAWING) & set(request.path.parts):
+            patch.setattr(loss_reports, "has_matplotlib", lambda: False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -56,6 +56,7 @@ def ids_of(model: Path, text: str) -> list[int]:
     return ids
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     ("gap", "reply"), [(gap, reply) for gap, replies in JOINED.items() for reply in replies]
 )

@@ -68,6 +68,7 @@ def spelled(form: str, *messages: tuple[str, str]) -> dict[str, Any]:
     return {form: [dict(zip(names, each, strict=True)) for each in messages], "tools": json.dumps(TOOLS)}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", ["messages", "conversations"])
 @pytest.mark.parametrize("role", ["function_call", "tool_call"])
 @pytest.mark.parametrize("result", ["observation", "tool_response", "ipython", "tool", "function_response"])

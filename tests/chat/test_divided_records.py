@@ -55,6 +55,7 @@ def test_replies_that_are_not_learned_have_no_row(tmp_path: Path) -> None:
     assert found == [(first.context, first.learned)] and report.num_excluded == 0
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("turns", ["last", "each"])
 @pytest.mark.parametrize("name", ["hermes-3", "gpt-oss", "mistral-nemo", "kimi-k2-thinking", "lfm2.5"])
 def test_rows_are_those_of_the_flag(name: str, turns: str, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return write_tokenizer(folder, OWN[request.param], CHATML, {"eos_token": "<|im_end|>"})
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count", [1, 3, 5])
 @pytest.mark.parametrize("system", [None, "Be kind."])
 def test_prompts_are_those_of_transformers(model: Path, system: str | None, count: int) -> None:

@@ -149,6 +149,7 @@ def test_calls_with_an_end_of_their_own(models: dict[str, Path], tmp_path: Path)
     assert seen.ids == [rendered(models["gpt-oss"], CALLING[:end], TOOLS) for end in (2, 4)]
 
 
+@pytest.mark.variants("[thinking]")
 @pytest.mark.parametrize("name", ["thinking", "reasoning", "reasoning_content"])
 def test_names_of_thoughts(models: dict[str, Path], name: str, tmp_path: Path) -> None:
     """The field that gpt-oss's template reads, under each of the names that data sets have for it."""
@@ -182,6 +183,7 @@ def test_replies_with_and_without_thoughts(models: dict[str, Path], tmp_path: Pa
     assert seen.ids == [rendered(models["qwen3.5"], each) for each in (PLAIN[:2], PLAIN, THINKING, fields)]
 
 
+@pytest.mark.variants("[a]", "[assistant]", "[<]")
 @pytest.mark.parametrize("text", ["a", "s", "A", "<", "assistant", "think", "hm", "Ho"])
 def test_texts_that_are_in_their_headers_too(models: dict[str, Path], text: str, tmp_path: Path) -> None:
     """No role's mark is learned, whatever the reply is."""

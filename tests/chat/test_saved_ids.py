@@ -54,6 +54,7 @@ def check(mode: str, source: str, using: _C.Labeller, systems: tuple[str | None,
                 assert asked == trained, (type(tokenizer).__name__, texts, system)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", MODES)
 def test_named_templates(mode: str, name: str) -> None:

@@ -3,6 +3,7 @@ accepts (docs/spec/fastchat_labels.md, section 4.2), in both tokenizer modes, tr
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -32,6 +33,12 @@ SPANS = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
 def labeller(mode: str, length: int) -> Any:
     native = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode).native
     return make_labeller(native, length, -1, SPANS)
+
+
+@functools.cache
+def both(mode: str, length: int) -> tuple[Any, Any]:
+    """Our labeller, and transformers' tokenizer."""
+    return labeller(mode, length), hf_tokenizer(mode, length)
 
 
 def ids_and_labels(dataset: Any, row: int) -> tuple[list[int], list[int]]:
@@ -124,17 +131,14 @@ def test_any_accepted_conversation(mode: str, turns: list[tuple[str, str]], leng
     """Against FastChat itself: docs/spec/fastchat_labels.md, section 8.3, rule 3."""
     from fastchat.train import train
 
+    native, theirs = both(mode, length)
     messages = human_gpt(*(text for turn in turns for text in turn))
-    expected = train.preprocess([messages], HF[mode, length])
+    expected = train.preprocess([messages], theirs)
     labels = expected["labels"][0].tolist()
-    labelled = _C.label_text(json.dumps([{"conversations": messages}]), OURS[mode, length])
+    labelled = _C.label_text(json.dumps([{"conversations": messages}]), native)
     if all(label == -100 for label in labels):
         return  # dropped or cut: FastChat learns nothing of it
     ids, ours = ids_and_labels(labelled.dataset, 0)
     padding = length - len(ids)
     assert ids + [0] * padding == expected["input_ids"][0].tolist()
     assert ours + [-100] * padding == labels
-
-
-HF = {(mode, length): hf_tokenizer(mode, length) for mode in MODES for length in (48, 64, 100, 400)}
-OURS = {(mode, length): labeller(mode, length) for mode, length in HF}

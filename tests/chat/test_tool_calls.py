@@ -238,6 +238,7 @@ def test_a_template_that_wants_arguments_as_text(models: dict[str, Path], tmp_pa
         )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("arguments", ["", " \n", "null", " null ", None, MISSING])
 @pytest.mark.parametrize("source", [None, "as text"])
 def test_blank_null_and_missing_are_no_arguments(

@@ -106,8 +106,7 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *HERE.rglob("*.h")])
     cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp")])
     include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(CSRC))
-    for name, unit in glue_units(text):
-        yield Unit(name, unit, (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
+    yield Unit("glue.cpp", glue(text), (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
     inputs += headers.name
     include = ("-I", str(headers), *include)
     for name, source in text.items():
@@ -142,14 +141,15 @@ def torch_flags() -> tuple[str, ...]:
     return ("-isystem", str(TORCH / "include"), "-isystem", str(api))
 
 
-def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The ops that launch the kernels; their checks and schemas, with what replaces the CPU's ops."""
+def glue(text: dict[str, str]) -> str:
+    """The ops that launch the kernels, products; their checks and schemas, with what replaces the CPU's ops.
+
+    In one unit: the headers of torch take most of its time.
+    """
     launching = sorted(n for n in text if n.startswith("ops/") and n.endswith("_cuda.cpp"))
     launching = [n for n in launching if not n.removeprefix("ops/").startswith(FOREIGN)]
     ops = "".join(f'#include "{name}"\n' for name in [*launching, "ops/cuda/arguments.cpp"])
-    glue = (HERE / "glue" / "ops_on_cpu.cpp").read_text()
-    yield "ops_on_cpu.cpp", glue.replace('#include "cuda_ops.inc"\n', ops)
-    yield "products.cpp", "".join(products(text))
+    on_cpu = (HERE / "glue" / "ops_on_cpu.cpp").read_text().replace('#include "cuda_ops.inc"\n', ops)
     schemas = [name.replace("_cuda.cpp", ".cpp") for name in launching]
     others = [
         "ops/gemm/gemm.cpp",
@@ -160,7 +160,8 @@ def glue_units(text: dict[str, str]) -> Iterator[tuple[str, str]]:
     ]
     core = ["core/trace.cpp"]
     included = "".join(f'#include "{name}"\n' for name in [*schemas, *others, *core])
-    yield "schemas.cpp", (HERE / "glue" / "replace_cpu_ops.cpp").read_text() + included
+    replacing = (HERE / "glue" / "replace_cpu_ops.cpp").read_text()
+    return "\n".join([on_cpu, *products(text), replacing, included])
 
 
 def products(text: dict[str, str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 from pathlib import Path
@@ -150,8 +151,12 @@ VALUE = st.one_of(
 ROLE = st.sampled_from(["human"] * 20 + ["gpt"] * 20 + ["system"])
 ALTERNATING = st.lists(VALUE, min_size=1, max_size=8).map(lambda values: human_gpt(*values))
 ANY = st.lists(st.fixed_dictionaries({"from": ROLE, "value": VALUE}), max_size=4)
-HF = {(mode, n): hf_tokenizer(mode, n) for mode in MODES for n in (16, 50, 64, 256)}
-NATIVE = {(mode, n): ours(mode, n) for mode, n in HF}
+
+
+@functools.cache
+def both(mode: str, length: int) -> tuple[Tokenizer, Any]:
+    """Ours, and transformers'; made once, and not where tests are only collected."""
+    return ours(mode, length), hf_tokenizer(mode, length)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -161,12 +166,12 @@ NATIVE = {(mode, n): ours(mode, n) for mode, n in HF}
     length=st.sampled_from([16, 50, 64, 256]),
 )
 def test_any_conversations_equal_fastchat(mode: str, sources: list[Any], length: int) -> None:
-    key = (mode, length)
-    expected, warnings = fastchat(sources, HF[key])
+    native, theirs = both(mode, length)
+    expected, warnings = fastchat(sources, theirs)
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fastsft.data.rank0_print", printed.append, raising=False)
-        for tokenizer in (NATIVE[key], HF[key]):  # ours, and the object read natively
+        for tokenizer in (native, theirs):  # ours, and the object read natively
             printed.clear()
             if isinstance(expected, str):
                 with pytest.raises(data_errors.DataError) as caught:
@@ -203,8 +208,9 @@ def test_an_object_without_a_native_equal_is_called(lines: list[str]) -> None:
         data.preprocess(sources, Other(inner, False))
 
 
-@pytest.mark.parametrize("tokenizer", [ours(LEGACY, 64), hf_tokenizer(LEGACY, 64)])
-def test_left_padding_and_a_missing_pad_are_refused(tokenizer: Any) -> None:
+@pytest.mark.parametrize("load", [ours, hf_tokenizer])
+def test_left_padding_and_a_missing_pad_are_refused(load: Any) -> None:
+    tokenizer = load(LEGACY, 64)
     tokenizer.padding_side = "left"
     with pytest.raises(ValueError, match="labels need right padding"):
         data.preprocess([human_gpt("a", "b")], tokenizer)

@@ -120,6 +120,7 @@ BETWEEN: list[Callable[[Any], None]] = [
 ]
 
 
+@pytest.mark.variants("replace_cache")
 @pytest.mark.parametrize("forget", BETWEEN)
 def test_an_edit_between_two_runs(tmp_path: Path, tokenizer: Any, forget: Callable[[Any], None]) -> None:
     found = []

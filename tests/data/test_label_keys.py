@@ -57,6 +57,7 @@ def trained(kind: Any, args: Any, how: str, names: tuple[str, ...]) -> list[floa
     return losses(kind(model(), args, collator, rows, processing_class=processing))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("names", SEVERAL, ids="+".join)
 @pytest.mark.parametrize("how", HOW)
 def test_the_key_that_counts(

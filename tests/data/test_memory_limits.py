@@ -49,6 +49,7 @@ def check(outcomes: list[dict[str, Any]], limits: list[int], records: int) -> No
         assert each["status"] == 0 and (rows or each["said"].startswith("MemoryError: ")), each
 
 
+@pytest.mark.variants("[lines]")
 @pytest.mark.parametrize("name", ["array", "lines", "turns"])
 def test_a_dozen_limits(files: dict[str, Path], name: str) -> None:
     limits = [0, 3, 10, 25, 60, 90, 130, 180, 250, 400, 900, 6000]

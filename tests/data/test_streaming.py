@@ -95,6 +95,7 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
+@pytest.mark.variants("cache")
 @pytest.mark.parametrize("way", ["cache", "report"])
 def test_a_hundred_megabytes(way: str, tmp_path: Path) -> None:
     written, counted, memory = stream(way, "usual", 100, tmp_path)

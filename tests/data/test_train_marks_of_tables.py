@@ -32,6 +32,7 @@ def kept(path: Path) -> list[bool]:
     return [f"r{i}" not in out for i in range(found.report.num_records)]
 
 
+@pytest.mark.variants("parquet")
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])
 def test_columns_and_structs_of_tables(kind: str, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")

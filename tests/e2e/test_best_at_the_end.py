@@ -29,6 +29,7 @@ def checkpoints(output: Path) -> list[str]:
     return sorted(path.name for path in output.glob("checkpoint-*"))
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
@@ -45,6 +46,7 @@ def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
     assert "this run is finished" in warm.start(flags, tmp_path / "out", ranks).finish()
 
 
+@pytest.mark.variants("[1]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_damaged_best_checkpoint_costs_a_line(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
@@ -66,6 +68,7 @@ def test_a_damaged_best_checkpoint_costs_a_line(
     assert "this run is finished" in warm.start(flags, output, ranks).finish()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("of_lora", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_damaged_optimizer_state_leaves_the_best_model(
@@ -88,6 +91,7 @@ def test_a_damaged_optimizer_state_leaves_the_best_model(
     assert checkpoints(output) == ["checkpoint-3", "checkpoint-6"]
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_best_checkpoint_of_the_run_that_is_gone_on_from(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int

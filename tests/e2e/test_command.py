@@ -55,6 +55,7 @@ def test_readme_recipe_on_two_ranks(tmp_path):
 
 
 # On one rank test_recorded_resume does the same with a recorded run.
+@pytest.mark.thorough
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.chaos), 2])
 def test_interrupted_run_ends_as_the_whole_one(warm: WarmRanks, short, tmp_path, ranks):
     flags = {**short, "save_steps": 2}
@@ -99,6 +100,7 @@ def uninterrupted(warm: WarmRanks, longer, tmp_path_factory):
 
 
 # SIGKILL to processes that start quicker, at any instant and again in the resumed run: test_kills.py.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("number", "status", "resumed"),
     [(signal.SIGTERM, 143, "([5-9]|1\\d)"),

@@ -53,6 +53,7 @@ def test_data_to_evaluate_on_that_nothing_asks_for(
     assert "nothing evaluates on it" not in run.all_text()
 
 
+@pytest.mark.variants("[1]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_fewer_steps_than_were_trained_are_refused(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path, ranks: int

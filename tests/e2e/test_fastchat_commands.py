@@ -73,6 +73,7 @@ def test_the_command_trains_and_saves(warm: WarmRanks, tmp_path: Path, name: str
     assert not [entry for entry in state["log_history"] if "eval_loss" in entry]
 
 
+@pytest.mark.variants("[s3]")
 @pytest.mark.parametrize("file", [STAGE_2, STAGE_3], ids=["s2", "s3"])
 def test_deepspeed_files_train_as_their_stage_does(
     warm: WarmRanks, tmp_path: Path, file: dict[str, Any]

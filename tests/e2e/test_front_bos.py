@@ -72,6 +72,7 @@ def test_the_saved_template_writes_it(flags: dict[str, Any], capsys: pytest.Capt
     assert [learned for _, learned in trained[len(prompt) - 1 :][:2]] == [False, True]
 
 
+@pytest.mark.variants("[indented]")
 def test_what_reads_the_saved_model_agrees(flags: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Chat, export and a second training, which has nothing new to say of the template."""
     train(flags)
@@ -99,6 +100,7 @@ def test_the_bases_template_is_left_in_place(
     assert not (out / BASE_NAME).exists()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("save", ["trained", "base"])
 @pytest.mark.parametrize("form", ["config", "files"])
 @pytest.mark.parametrize("default", [TULU, BEGUN], ids=["without", "with"])

@@ -35,8 +35,9 @@ def test_a_run_on_data_of_the_hub_goes_on_without_a_network_and_not_with_other_d
         monkeypatch.delenv("HF_HUB_OFFLINE")
         other = data.replace(b"the", b"a")
         hub.add("a/b", {"train.json": other})
-        third = start({**flags, "max_steps": 3}, tmp_path / "out", ranks=2, check=False)
+        alone = {**flags, "gradient_accumulation_steps": 2 * flags["gradient_accumulation_steps"]}
+        third = start({**alone, "max_steps": 3}, tmp_path / "out", check=False)
         assert third.returncode == 1
         assert "checkpoint-2 was trained on other data" in third.stderr
-        pinned = {**flags, "data_path": f"{NAME}@{commit}", "max_steps": 3}
-        assert "step 3/3" in start(pinned, tmp_path / "out", ranks=2).stdout
+        pinned = {**alone, "data_path": f"{NAME}@{commit}", "max_steps": 3}
+        assert "step 3/3" in start(pinned, tmp_path / "out").stdout

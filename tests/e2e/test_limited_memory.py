@@ -48,6 +48,7 @@ def ends_well(warm: WarmRanks, flags: dict[str, Any], output: Path, ranks: int, 
     return False
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_few_limits(warm: WarmRanks, limited: dict[str, Any], tmp_path: Path, ranks: int) -> None:
     limits = [20, 120, 260, 380] if ranks == 1 else [80, 360, 500]

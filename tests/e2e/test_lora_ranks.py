@@ -80,6 +80,7 @@ def test_a_killed_run_ends_as_the_whole_one(
     assert trial(warm, whole, tmp_path, ranks, seed) == ""
 
 
+@pytest.mark.thorough
 def test_a_killed_run_in_4_bits_ends_as_the_whole_one(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path
 ) -> None:

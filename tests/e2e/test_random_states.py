@@ -12,6 +12,7 @@ from saved_runs import copy
 from warm_ranks import WarmRanks, spread
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_generators_go_on_within_an_epoch_and_between_epochs(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path, ranks: int

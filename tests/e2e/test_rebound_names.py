@@ -128,6 +128,7 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses_of("fastsft.train", lambda _: None, tmp_path_factory.mktemp("untouched"))
 
 
+@pytest.mark.variants("preprocess-lazy", "wrapped-preprocess", "datasets", "arguments", "maker-of-own-rows")
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_fastchats_module(case: str, tmp_path: Path, untouched: list[float]) -> None:
     change, flags = CASES[case]

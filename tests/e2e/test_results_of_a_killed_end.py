@@ -17,6 +17,7 @@ def results(output: Path, split: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.variants("[True]")
 @pytest.mark.parametrize("extended", [False, True])
 def test_results_are_those_of_the_model(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path, extended: bool

@@ -88,6 +88,7 @@ def test_a_merged_model_needs_its_own_room_and_little_more(
     )
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_full_disk_at_the_end_is_waited_for(
     warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int
@@ -101,6 +102,7 @@ def test_a_full_disk_at_the_end_is_waited_for(
     assert run.text().count(WAITS) == 1
 
 
+@pytest.mark.variants("parallel")
 @pytest.mark.parametrize("mode", ["parallel", "stream"])
 def test_a_disk_that_fills_up_during_the_save_is_waited_for(
     warm: WarmRanks, two_steps: dict[str, Any], disk: Path, mode: str
@@ -112,6 +114,7 @@ def test_a_disk_that_fills_up_during_the_save_is_waited_for(
     run.finish()
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_signal_ends_the_waiting(
     warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int
@@ -124,6 +127,7 @@ def test_a_signal_ends_the_waiting(
     assert "the model is not saved: no room came" in run.text()
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_waiting_ends(warm: WarmRanks, two_steps: dict[str, Any], disk: Path, ranks: int) -> None:
     run = start_full(warm, two_steps, disk, ranks, save_patience=2)
@@ -160,6 +164,7 @@ def test_a_script_that_saves_elsewhere_needs_no_room(
     )
 
 
+@pytest.mark.variants("[True]")
 @pytest.mark.parametrize("merges", [False, True])
 def test_a_script_whose_save_fails_on_one_rank_is_not_waited_for(
     warm: WarmRanks, two_steps: dict[str, Any], tmp_path: Path, merges: bool

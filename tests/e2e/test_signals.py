@@ -105,6 +105,7 @@ def test_a_signal_to_one_of_two_ranks_ends_both_and_resumes(
     )
 
 
+@pytest.mark.variants("[2]")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_second_interrupt_leaves_at_once(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path, ranks: int

@@ -78,6 +78,7 @@ def on_one_host(
     return losses(out), tensors(out)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy", [pytest.param("full_shard auto_wrap", marks=pytest.mark.chaos), "hybrid_shard auto_wrap"]
 )

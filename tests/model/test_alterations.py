@@ -40,6 +40,7 @@ def test_what_computes_the_same_is_trained(
     assert our_losses(ours(second, tmp_path)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_untouched_models_of_every_family(kind: str, attention: str, tmp_path: Path) -> None:

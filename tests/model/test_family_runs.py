@@ -27,6 +27,7 @@ def trainer_of(source: Path, output: Path, **options: Any) -> Trainer:
     return Trainer(model, args=TrainingArguments(**flags), train_dataset=Conversations())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
 def test_a_run_and_its_files(tmp_path: Path, kind: str, bf16: bool) -> None:

@@ -115,6 +115,7 @@ def model(request: pytest.FixtureRequest) -> Any:
     return library_model(model_type, **settings).train()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("recompute", [False, True])
 def test_loss_and_gradients(model: Any, recompute: bool) -> None:
     """Of padded rows, and of one row where the model is trained so."""

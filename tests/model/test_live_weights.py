@@ -194,6 +194,7 @@ def of_a_copy(module: Any, _: Any) -> None:
     module.model.norm.weight.data.copy_(other.lm_head.weight.data.abs().mean(0))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("event", ["on_train_begin", "on_step_begin", "on_step_end", "on_epoch_end"])
 @pytest.mark.parametrize("change", [halved, copied, held_and_then_read, of_a_copy])
 def test_weights_that_a_callback_writes_count(tmp_path: Path, change: Any, event: str) -> None:

@@ -37,6 +37,7 @@ def make_trainer(model: Any, output: Path, **options: Any) -> Trainer:
     return Trainer(model=model, args=TrainingArguments(**flags), train_dataset=Conversations())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_callers_object_is_trained(

@@ -130,6 +130,7 @@ print("free")
 """
 
 
+@pytest.mark.thorough
 def test_four_hundred_interrupts_leave_no_lock_taken() -> None:
     """A KeyboardInterrupt in this loop leaves one of them taken once in some hundreds of times."""
     env = {**os.environ, "PYTHONPATH": str(PACKAGE)}

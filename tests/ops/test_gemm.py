@@ -22,6 +22,7 @@ def operand(rows: int, columns: int, transpose: bool, dtype: torch.dtype) -> tor
     return torch.randn((columns, rows) if transpose else (rows, columns)).to(dtype)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])

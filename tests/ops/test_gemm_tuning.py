@@ -197,6 +197,7 @@ def tune_engine(engine: _C.Engine, dataset: _C.TokenDataset) -> None:
         engine.tune_gemms(dataset, rows, weights)
 
 
+@pytest.mark.variants("bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_after_tuning_are_those_of_its_table(emulated: Emulation, dtype: str) -> None:
     """Products that add to gradients leave wrong sums while they are measured; nothing of them is kept."""

@@ -94,6 +94,7 @@ def test_a_second_rank_0_is_named_on_both(ranks: Ranks) -> None:
         assert all(str(process.pid) in line for process in started)
 
 
+@pytest.mark.variants("RANK-one")
 @pytest.mark.parametrize(("variable", "value"), [("RANK", "2"), ("RANK", "one"), ("WORLD_SIZE", "0")])
 def test_a_process_that_refuses_its_own_place_ends_those_that_wait(
     ranks: Ranks, variable: str, value: str

@@ -116,6 +116,7 @@ run_script(script)
 """
 
 
+@pytest.mark.variants("SIGKILL")
 @pytest.mark.parametrize(
     ("fault", "status", "line"),
     [

@@ -61,6 +61,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return run(command, tmp_path_factory.mktemp("alone"), PYTHONPATH=str(PACKAGE))
 
 
+@pytest.mark.variants("[train_mem]")
 @pytest.mark.parametrize("name", ["train", "train_mem"])
 def test_python_and_a_path(name: str, tmp_path: Path, alone: list[float]) -> None:
     assert run([*PYTHON, file_of(name)], tmp_path) == alone
@@ -82,6 +83,7 @@ def test_deepspeeds_launcher(tmp_path: Path, alone: list[float]) -> None:
         port.close()
 
 
+@pytest.mark.variants("[module]")
 @pytest.mark.parametrize("form", ["path", "module"])
 def test_accelerate(form: str, tmp_path: Path, alone: list[float]) -> None:
     program = [file_of("train_mem")] if form == "path" else ["--module", "fastsft.train_mem"]

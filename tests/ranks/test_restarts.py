@@ -57,6 +57,7 @@ def launch(folder: Path, fault: str, **flags: object) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+@pytest.mark.variants("version")
 @pytest.mark.parametrize("fault", ["killed", "version"])
 def test_ranks_of_a_second_attempt_meet(fault: str, tmp_path: Path) -> None:
     done = launch(tmp_path, fault)
@@ -67,22 +68,24 @@ def test_ranks_of_a_second_attempt_meet(fault: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["global_step"] == STEPS
 
 
-def test_how_a_job_begins_is_for_its_first_start(tmp_path: Path) -> None:
+@pytest.mark.variants("[no_resume]")
+@pytest.mark.parametrize("flag", ["no_resume", "resume_from_checkpoint"])
+def test_how_a_job_begins_is_for_its_first_start(flag: str, tmp_path: Path) -> None:
     """--no_resume and a named checkpoint; checkpoints of another job are never taken for this one's."""
     assert launch(tmp_path, "none", max_steps=4).returncode == 0
     first = tmp_path / "out" / "checkpoint-4"
-    for flags in ({"resume_from_checkpoint": str(first)}, {"no_resume": True}):
-        done = launch(tmp_path, "killed", **flags)
-        assert done.returncode == 0, done.stderr[-4000:]
-        line = re.search(
-            r"torchrun started the ranks again: --(\w+) (\S+) was for the first start of this job, which "
-            r"goes on from \S+/checkpoint-(\d+), its own\n",
-            done.stdout,
-        )
-        assert line and {line[1]: line[2]} == {name: str(value) for name, value in flags.items()}
-        assert int(line[3]) >= 8 and f"resumed from {tmp_path}/out/checkpoint-{line[3]}: " in done.stdout
-        renamed = [text for text in done.stdout.splitlines() if " are now called previous-" in text]
-        assert len(renamed) == int("no_resume" in flags), renamed  # by the first start alone
+    flags = {flag: True if flag == "no_resume" else str(first)}
+    done = launch(tmp_path, "killed", **flags)
+    assert done.returncode == 0, done.stderr[-4000:]
+    line = re.search(
+        r"torchrun started the ranks again: --(\w+) (\S+) was for the first start of this job, which "
+        r"goes on from \S+/checkpoint-(\d+), its own\n",
+        done.stdout,
+    )
+    assert line and {line[1]: line[2]} == {name: str(value) for name, value in flags.items()}
+    assert int(line[3]) >= 8 and f"resumed from {tmp_path}/out/checkpoint-{line[3]}: " in done.stdout
+    renamed = [text for text in done.stdout.splitlines() if " are now called previous-" in text]
+    assert len(renamed) == int(flag == "no_resume"), renamed  # by the first start alone
 
 
 def test_starts_of_one_torchrun_process() -> None:

@@ -144,6 +144,7 @@ OF_THE_RUN = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("protection", ["immutable", "mounted"])
 @pytest.mark.parametrize("name", OF_THE_RUN)
 @pytest.mark.parametrize("whose", ["ours", "another's"])

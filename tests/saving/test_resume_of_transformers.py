@@ -161,6 +161,7 @@ def check_grouped(tmp_path: Path, step: int, **flags: Any) -> None:
     np.testing.assert_allclose(curve(found), curve(trainer), rtol=1e-5)
 
 
+@pytest.mark.variants("[9]", "[20]")
 @pytest.mark.parametrize("step", [3, 9, 12, 20])
 def test_rows_by_length_go_on(tmp_path: Path, step: int, capfd: pytest.CaptureFixture[str]) -> None:
     """Of the first epoch, of its end, and of later ones, where transformers repeats the first order."""
@@ -193,6 +194,7 @@ def test_an_order_without_random_states_is_said(tmp_path: Path, capfd: pytest.Ca
     )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("source", ["python", "numpy", "torch"])
 @pytest.mark.parametrize("flags", [{}, {"group_by_length": True}, {"ignore_data_skip": True}])
 @pytest.mark.parametrize("accumulation", [1, 2])

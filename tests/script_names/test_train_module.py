@@ -58,6 +58,7 @@ def test_package_alone_imports_no_torch():
     assert run("import json, sys, fastsft; print(json.dumps('torch' in sys.modules))") is False
 
 
+@pytest.mark.variants("fastsft.train]")
 @pytest.mark.parametrize("module", ["fastsft.train", "fastsft.train_mem", "fastsft.train_xformers"])
 def test_running_the_module_does_not_import_it_twice(module):
     code = f"""

@@ -51,6 +51,7 @@ def test_no_fault_loses_a_checkpoint(program, tmp_path):
     assert points(result.stdout) > 800 and "BAD" not in result.stdout
 
 
+@pytest.mark.variants("model_faults")
 def test_the_check_finds_missing_syncs(program, tmp_path):
     result = run(program, tmp_path, 1, "no-sync")
     assert result.returncode == 1 and "BAD" in result.stdout

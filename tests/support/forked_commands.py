@@ -107,8 +107,10 @@ def main() -> None:
     import fastsft.cli.inspect
     import fastsft.cli.plan
     import fastsft.train  # noqa: F401
+    from read_sources import read_sources
 
     torch.set_num_threads(1)
+    read_sources()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     json.dump([run(order) for order in json.load(sys.stdin)], answers)

@@ -39,8 +39,11 @@ def function_of(order: dict[str, Any]) -> Callable[..., Any]:
         assert spec and spec.loader, order["file"]
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    if order["launched"] and "transformers" in sys.modules:
-        importlib.import_module("transformers.trainer")  # else every rank of every test imports it
+    if order["launched"]:  # for a Trainer; else every rank of every test imports and reads the same files
+        if "transformers" in sys.modules:
+            importlib.import_module("transformers.trainer")
+        importlib.import_module("read_sources").read_sources()
+        importlib.import_module("fastsft.reporting.loss_reports").has_matplotlib = lambda: False
     function: Callable[..., Any] = getattr(module, order["function"])
     return function
 

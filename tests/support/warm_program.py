@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy.random  # noqa: F401
 import torch
 
 import fastsft.train
@@ -30,6 +31,7 @@ from fastsft import (
 )
 from fastsft.program.main import run_script
 from fastsft.trainer import signals  # noqa: F401
+from read_sources import read_sources
 
 # Slow to import, and drawn with at every save where it is installed.
 with contextlib.suppress(ImportError):
@@ -115,6 +117,7 @@ def wait(pids: list[int], timeout: float) -> list[int | None]:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    read_sources()
     gc.freeze()  # a rank that ends would look at all that was imported, and copy its pages
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
@@ -126,6 +129,8 @@ def main() -> None:
             answer = wait(request["wait"], request["timeout"])
         for name in request.get("import", ()):
             importlib.import_module(name)
+        if "import" in request:
+            read_sources()
             gc.freeze()
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -35,7 +36,12 @@ PARTS = (
 )
 TEXT = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 LONG_WORD = st.text(alphabet="abcdeéß中▁<>0", max_size=120)
-pair = {mode: (Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode), hf_tokenizer(mode)) for mode in MODES}
+
+
+@functools.cache
+def both(mode: str) -> tuple[Tokenizer, Any]:
+    """Our tokenizer, and transformers'."""
+    return Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode), hf_tokenizer(mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -43,7 +49,7 @@ pair = {mode: (Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode), hf_token
 @given(text=st.one_of(TEXT, LONG_WORD, st.text(max_size=40)))
 def test_any_text(mode: str, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    ours, theirs = pair[mode]
+    ours, theirs = both(mode)
     ids, offsets = ours.encode_with_offsets(text)
     assert ids == theirs.encode(text, add_special_tokens=False)
     assert b"".join(text.encode()[a:b] for a, b in offsets) == text.encode()
@@ -53,10 +59,11 @@ def test_any_text(mode: str, text: str) -> None:
     assert ours.encode(text, add_special_tokens=True) == theirs.encode(text)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("skip", [False, True])
 def test_decode(mode: str, skip: bool) -> None:
-    ours, theirs = pair[mode]
+    ours, theirs = both(mode)
     for text in read_texts("tokenizer_edge_texts"):
         ids = [1, *theirs.encode(text, add_special_tokens=False), 2]
         for part in (ids, ids[1:], ids[3:]):
@@ -118,6 +125,7 @@ PROBES = (
 )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_directories(name: str, mode: str, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_decode_equals_tokenizers(name: str) -> None:
 
 
 # Equal however long: a run whose merges were not near-linear would not come to an end.
+@pytest.mark.covering
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["a", " ", "\n", "!", "9", "\u4e2d", "'s", "ab", "e\u0301", "\t ", "!\n"])
 def test_a_megabyte_of_one_thing_ends(name: str, unit: str) -> None:

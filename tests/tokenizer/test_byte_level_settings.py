@@ -41,6 +41,7 @@ TOKENS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("prefix", [False, True])
 @pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}])
 @pytest.mark.parametrize("name", TOKENS)

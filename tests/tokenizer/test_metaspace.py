@@ -127,6 +127,7 @@ def test_ids(name: str) -> None:
     pair.check(random_texts(1_500, seed=8))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ["llama_legacy", "llama"])
 @pytest.mark.parametrize("source", [*CONVERSATIONS, "wiki_demo"])
 def test_ids_of_real_texts(name: str, source: str) -> None:

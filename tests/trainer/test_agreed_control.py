@@ -20,6 +20,8 @@ from tiny_models import write_model
 EVENTS = ["on_train_begin", "on_epoch_begin", "on_step_begin", "on_substep_end", "on_pre_optimizer_step",
           "on_optimizer_step", "on_step_end", "on_prediction_step", "on_log", "on_evaluate", "on_save",
           "on_epoch_end", "on_train_end"]  # fmt: skip
+# Where another rank can hear of it in time.
+IN_TIME = [name for name in EVENTS if name not in ("on_substep_end", "on_train_end", "on_prediction_step")]
 SWITCHES = ["should_training_stop", "should_epoch_stop", "should_save", "should_evaluate", "should_log"]
 ALL = (0, 1)
 
@@ -87,16 +89,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), "untied")
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("event", IN_TIME)
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_one_rank_is_as_all(model: Path, tmp_path: Path, switch: str) -> None:
-    """At every event where another rank can hear of it in time."""
-    events = [name for name in EVENTS if name not in ("on_substep_end", "on_train_end", "on_prediction_step")]
-    ranks = [(0,), (1,), ALL]
-    found = run_of(model, tmp_path, [(event, switch, each) for event in events for each in ranks])
-    for number, event in enumerate(events):
-        alone, other, together = found[3 * number : 3 * number + 3]
-        assert alone == other == together, event
-        assert isinstance(alone, tuple), alone
+def test_one_rank_is_as_all(model: Path, tmp_path: Path, switch: str, event: str) -> None:
+    alone, other, together = run_of(model, tmp_path, [(event, switch, each) for each in ((0,), (1,), ALL)])
+    assert alone == other == together
+    assert isinstance(alone, tuple), alone
 
 
 @pytest.mark.parametrize("switch", ["should_training_stop", "should_epoch_stop"])

@@ -70,6 +70,7 @@ SOURCE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.variants("max_grad_norm", "eval_strategy")
 @pytest.mark.parametrize("name", SOURCE)
 def test_the_arguments_of_the_script_are_those_of_the_event(tmp_path: Path, name: str) -> None:
     """The script changes the object it made, which is `args` of the event in transformers."""
@@ -138,6 +139,7 @@ ON_THE_TRAINER: dict[str, Change] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("event", "step"), [("on_train_begin", 0), ("on_step_end", 3)])
 @pytest.mark.parametrize("name", ON_THE_TRAINER)
 def test_what_the_step_of_transformers_reads_is_refused(

@@ -73,6 +73,7 @@ def test_a_callback_changes_what_it_changes_in_the_original(tmp_path: Path, name
     assert (changed != without) == counts
 
 
+@pytest.mark.variants("max_grad_norm", "learning_rate", "adam_beta1", "warmup_steps", "neftune")
 @pytest.mark.parametrize("name", [*CHANGES, "warmup_steps"])
 def test_a_second_run_keeps_the_optimizer(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture

@@ -76,6 +76,7 @@ def test_pools_of_a_callback_end(guard: SignalGuard) -> None:
     assert child.exitcode == -signal.SIGTERM and guard.finish() == 0
 
 
+@pytest.mark.variants("[15]")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_leaves_children_at_work(number: int) -> None:
     """Ctrl-C and torchrun's SIGTERM: what a callback waits for comes, and the step under way ends."""

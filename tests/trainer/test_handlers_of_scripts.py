@@ -37,6 +37,7 @@ class Raising(transformers.TrainerCallback):
         control.should_training_stop = self.looks and bool(self.notes)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("looks", [False, True])
 def test_the_handler_is_called_and_decides(

@@ -68,6 +68,7 @@ def calling(change: Callable[[Any], Any], *events: str, step: int = 1) -> transf
     return type("Changing", (transformers.TrainerCallback,), dict.fromkeys(events, listen))()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("event", ["on_step_begin", "on_step_end"])
 def test_a_changed_object_is_refused_before_the_next_step(tmp_path: Path, name: str, event: str) -> None:
@@ -148,6 +149,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("event", ["on_substep_end", "on_pre_optimizer_step", "on_optimizer_step"])
 def test_gradients_of_a_step_are_refused(tmp_path: Path, name: str, event: str) -> None:

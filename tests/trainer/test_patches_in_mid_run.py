@@ -59,6 +59,7 @@ PATCHES: dict[str, tuple[Patch, str]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", PATCHES)
 @pytest.mark.parametrize("event", ["on_step_begin", "on_pre_optimizer_step"])
 def test_a_patch_by_a_callback_is_refused(tmp_path: Path, name: str, event: str) -> None:

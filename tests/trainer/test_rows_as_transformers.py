@@ -135,6 +135,21 @@ def plain_loss(tmp_path_factory: pytest.TempPathFactory) -> float:
     return ours(plain_items(), tmp_path_factory.mktemp("plain"))[0]
 
 
+@pytest.mark.variants(
+    "[packed]",
+    "[every second with a mask]",
+    "[backwards]",
+    "[a hole before a label]",
+    "[a hole that is no label]",
+    "left padding",
+    "everything masked",
+    "padding learned",
+    "pad is eos",
+    "a long mask",
+    "[lists]",
+    "shifted labels",
+    "[none]",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_an_item(name: str, tmp_path: Path, plain_loss: float) -> None:
     items = changed(CASES[name])
@@ -174,6 +189,7 @@ def test_packing_is_found_without_a_cache_alone(tmp_path: Path, checkpointing: b
     assert (abs(found[0] - ours(items, tmp_path)[0]) < 1e-5) == checkpointing
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ["packed", "a hole before a label", "a hole that is no label", "pad is eos"])
 @pytest.mark.parametrize("kind", ["Mistral", "Qwen3"])
 def test_other_families_and_windows(tmp_path: Path, kind: str, name: str) -> None:
@@ -202,6 +218,7 @@ def test_rows_of_fastsft_whose_padding_is_in_their_text(tmp_path: Path, pad: str
     assert ours(data, tmp_path, made()) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.variants("[packed]", "[left padding]")
 @pytest.mark.parametrize("name", ["packed", "a hole before a label", "left padding", "padding learned"])
 def test_eager_attention(tmp_path: Path, name: str) -> None:
     items = changed(CASES[name])
@@ -279,6 +296,7 @@ def test_the_older_count(tmp_path: Path) -> None:
     assert newer[0] / older[0] > 1.01
 
 
+@pytest.mark.variants("[other labels]", "[packed]")
 @pytest.mark.parametrize("name", ["other labels", "a hole before a label", "packed"])
 def test_label_smoothing(tmp_path: Path, name: str) -> None:
     """Without accumulation, where transformers 4.57 divides by the targets of the step."""
@@ -288,6 +306,7 @@ def test_label_smoothing(tmp_path: Path, name: str) -> None:
         ours(items, tmp_path, **smooth, loss_norm="global_labels")
 
 
+@pytest.mark.variants("2-True-4", "1-False-1")
 @pytest.mark.parametrize(
     ("steps", "average", "factor", "said"),
     [
@@ -319,6 +338,7 @@ def test_micro_batches_of_one_row_and_of_all(tmp_path: Path) -> None:
         assert found == pytest.approx(theirs(items, tmp_path, **sizes), rel=1e-5)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("average", [True, False])
 @pytest.mark.parametrize("norm", ["global_labels", "global_tokens"])
 def test_counts_of_two_ranks(tmp_path: Path, norm: str, average: bool) -> None:

@@ -38,6 +38,7 @@ PROGRAM = str(Path(__file__).parents[1] / "support" / "weight_sync_parts" / "los
 OPTIONS: dict[str, Any] = {"bucket_bytes": 1 << 16}
 
 
+@pytest.mark.variants("native-hangs-gloo", "shared_memory")
 @pytest.mark.parametrize(("mode", "end", "backend"), [
     ("native", "dies", "gloo"), ("vllm_packed", "dies", "gloo"), ("native", "hangs", "gloo"),
     ("native", "dies", "shared_memory"),

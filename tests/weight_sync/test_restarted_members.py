@@ -42,6 +42,7 @@ def check_words(made: Members) -> None:
             assert not any(each in words for each in ("/gloo/", "connectFullMesh", "keys:")), (name, words)
 
 
+@pytest.mark.variants("native-shared_memory", "vllm_packed-gloo", "trinity-gloo")
 @pytest.mark.parametrize(("mode", "backend"), CASES)
 def test_a_killed_receiver_and_a_killed_trainer_join_again(tmp_path: Path, mode: str, backend: str) -> None:
     with members(tmp_path, mode, backend) as made:

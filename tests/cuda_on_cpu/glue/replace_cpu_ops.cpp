@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr const char* kOurs = "fastsft_on_cpu::";
+constexpr const char* kOwnOps = "fastsft_on_cpu::";
 
 c10::OperatorHandle find(const std::string& name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
@@ -20,7 +20,7 @@ std::string plain_name(const c10::OperatorHandle& op) {
 }
 
 void redirect(const c10::OperatorHandle& op, c10::Stack* stack) {
-  find(kOurs + plain_name(op)).callBoxed(stack);
+  find(kOwnOps + plain_name(op)).callBoxed(stack);
 }
 
 // The engine lends memory of the CPU's layout; the kernels' own is another one.
@@ -47,7 +47,7 @@ void cuda_on_cpu_replace_cpu_ops() {
   replaced = std::make_unique<torch::Library>(torch::Library::IMPL, "fastsft",
                                               c10::DispatchKey::CPU, __FILE__, __LINE__);
   for (const auto& each : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (!each.name.starts_with(kOurs)) continue;
+    if (!each.name.starts_with(kOwnOps)) continue;
     if (!find(each.name).hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;  // products
     const std::string name = plain_name(find(each.name));
     auto function = name == "linear_cross_entropy"
