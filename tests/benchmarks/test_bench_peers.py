@@ -14,6 +14,7 @@ pytest.importorskip("transformers", reason="the peers are in the extra [bench]")
 pytest.importorskip("accelerate", reason="the peers are in the extra [bench]")
 
 
+@pytest.mark.thorough
 def test_fastchats_recipe_and_ours_compute_the_same(tmp_path: Path) -> None:
     flags = (
         "--device cpu --model tiny --rows 4 --micro_batch 2 --micro_batch_tokens 100 --steps 2 --warm_up 1"

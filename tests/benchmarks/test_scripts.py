@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 # Each with the path that `python benchmarks/NAME.py` has, and without the modules that others have brought.
@@ -27,6 +29,7 @@ for script in scripts:
 """
 
 
+@pytest.mark.thorough
 def test_every_script_finds_its_modules() -> None:
     scripts = sorted(map(str, (ROOT / "benchmarks").glob("*.py")))
     command = [sys.executable, "-c", PROGRAM, str(ROOT), *scripts]

@@ -368,6 +368,7 @@ def test_numbers_that_python_does_not_read(models: dict[str, Path], tmp_path: Pa
     assert "cannot be read" in seen.reason("template_refuses")
 
 
+@pytest.mark.variants("null", "[]")
 @pytest.mark.parametrize("tools", ["", " ", "null", "[]", None, []])
 def test_no_tools(models: dict[str, Path], tools: Any, tmp_path: Path) -> None:
     plain = {"messages": RECORDS[2]["messages"]}

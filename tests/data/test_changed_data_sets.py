@@ -193,6 +193,7 @@ def test_a_data_set_that_is_changed(
     check_same(tmp_path, make, later)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
 @pytest.mark.parametrize("method", ["__getitem__", "__len__", "__getitems__"])
 def test_a_method_of_the_class_that_is_replaced(

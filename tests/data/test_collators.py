@@ -143,6 +143,7 @@ def _twice(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return Supervised()([*rows, *rows])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("collator", [Supervised(), _learning_padding, _packed, _random, _twice])
 @pytest.mark.parametrize("flags", [{}, {"gradient_accumulation_steps": 2}, {"dataloader_num_workers": 2}])
 def test_any_collator_of_rows_is_called_as_transformers_calls_it(

@@ -105,6 +105,7 @@ def test_copies_share_rows_alone(tokenizer: Any) -> None:
     assert again.native.masked_id == dataset.native.masked_id
 
 
+@pytest.mark.variants("[Lazy")
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_process_reads_the_items_of_fastchat(kind: str, tokenizer: Any, tmp_path: Path) -> None:
     dataset = made(fastsft.data, kind, tokenizer)

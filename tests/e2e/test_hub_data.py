@@ -15,6 +15,7 @@ from .command_line import start
 NAME = "hf://datasets/a/b"
 
 
+@pytest.mark.thorough
 def test_a_run_on_data_of_the_hub_goes_on_without_a_network_and_not_with_other_data(
     short: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

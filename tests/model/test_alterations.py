@@ -30,7 +30,9 @@ def test_what_would_compute_something_else_is_refused(
         ours(model, tmp_path)
 
 
-@pytest.mark.parametrize("case", EQUAL)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.thorough) if c == "a compiled layer" else c for c in EQUAL]
+)
 def test_what_computes_the_same_is_trained(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def test_a_run_says_which_rows_it_has(
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("layers", [1, 12])
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_tokens_that_see_later_ones_are_refused(kind: str, layers: int, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ BART = {
 RWKV = {**SMALL, "hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("layers", [2, 12])
 @pytest.mark.parametrize("kind", ["bart", "mbart"])
 def test_labels_that_are_not_shifted_are_refused(kind: str, layers: int, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class BrokenView:
             raise BrokenPipeError("nobody reads")
 
 
+@pytest.mark.thorough
 def test_an_error_of_the_parent_costs_no_step(tmp_path, monkeypatch):
     mark, output = uuid.uuid4().hex, tmp_path / "out"
     monkeypatch.setattr("fastsft.notebook.launch.view_for", lambda plot: BrokenView())

@@ -87,6 +87,7 @@ def alone(optimizer: str, tied: bool) -> Any:
     return run_ranks(1, trained, optimizer, "no_shard", tied)[0]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -107,6 +108,7 @@ def test_ranges_have_the_bits_of_whole_units(optimizer: str, strategy: str) -> N
     assert all(torch.equal(found[1][name], tensor) for name, tensor in expected[1].items())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", [name for name, inside in _C.strategies().items() if inside])
 @pytest.mark.parametrize("optimizer", OTHERS)
 def test_nodes_equal_one_rank(optimizer: str, strategy: str) -> None:
@@ -194,6 +196,7 @@ def begun(groups: dict[str, str], optimizer: str, strategy: str, folder: str) ->
     return losses, engine.named_parameters(), [unit.state for unit in engine.state_digests()]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("optimizer", OTHERS)
 def test_two_ranks_go_on_bit_for_bit_and_others_read_them(

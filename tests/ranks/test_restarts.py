@@ -57,7 +57,7 @@ def launch(folder: Path, fault: str, **flags: object) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-@pytest.mark.variants("version")
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["killed", "version"])
 def test_ranks_of_a_second_attempt_meet(fault: str, tmp_path: Path) -> None:
     done = launch(tmp_path, fault)

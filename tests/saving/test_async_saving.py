@@ -165,6 +165,7 @@ _C.enter_phase("none", timeout_seconds=0)
 """
 
 
+@pytest.mark.variants("hangs")
 @pytest.mark.parametrize(("does", "status"), [("writes", 0), ("hangs", 3)])
 def test_a_slow_disk_is_no_standstill(tmp_path, does, status):
     command = [sys.executable, "-c", _SLOW, str(tmp_path), does]

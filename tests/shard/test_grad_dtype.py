@@ -30,6 +30,7 @@ def curve(groups: dict[str, str], strategy: str, grad_dtype: str, tied: bool) ->
     return {"losses": [r.loss for r in results], "gradients": engine.memory()["gradients"]}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("world_size, strategy", [(1, "no_shard"), *((2, name) for name in STRATEGIES)])
 def test_the_curve_stays_near_float32(world_size: int, strategy: str, tied: bool) -> None:

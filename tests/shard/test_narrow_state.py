@@ -49,6 +49,7 @@ def train(groups: dict[str, str], options: dict[str, Any], seed: int = 1) -> dic
 ALONE = [(1, "no_shard"), *((2, name) for name in STRATEGIES), (3, "full_shard"), (3, "shard_grad_op")]
 
 
+@pytest.mark.variants("3-full_shard", "2-shard_grad_op", "2-hybrid_shard_zero2", "1-no_shard")
 @pytest.mark.parametrize("world_size, strategy", ALONE)
 def test_a_split_master_changes_no_bit(world_size: int, strategy: str) -> None:
     whole, split = (

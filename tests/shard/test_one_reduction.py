@@ -38,6 +38,7 @@ def once(
     return run_ranks(ranks, train, *given, node_size=node_size)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("strategy", SHARDED)
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -47,6 +48,7 @@ def test_ranks_equal_one_rank(ranks: int, strategy: str, tied: bool) -> None:
     check_same_bits(results)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", HYBRID)
 @pytest.mark.parametrize(("ranks", "node_size"), NODES)
 def test_nodes_equal_one_rank(ranks: int, node_size: int, strategy: str) -> None:

@@ -94,6 +94,7 @@ def check_equals_one_rank(results: list[dict[str, Any]], tied: bool) -> None:
             assert relative(result["weights"][name], weight) <= 1e-5, name
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
@@ -101,6 +102,7 @@ def test_ranks_equal_one_rank(world_size: int, strategy: str, tied: bool) -> Non
     check_equals_one_rank(run_ranks(world_size, train, strategy, tied), tied)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("strategy", HYBRID)
 @pytest.mark.parametrize(("world_size", "node_size"), NODES)
@@ -118,6 +120,7 @@ def check_same_bits(results: list[dict[str, Any]]) -> None:
         assert all(torch.equal(other["weights"][k], v) for k, v in first["weights"].items())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("grad_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("strategy", HYBRID)
 def test_bfloat16_copies_agree_to_the_bit(strategy: str, grad_dtype: str) -> None:
@@ -126,6 +129,7 @@ def test_bfloat16_copies_agree_to_the_bit(strategy: str, grad_dtype: str) -> Non
     assert results[0]["losses"] == pytest.approx(alone(True, "bfloat16")["losses"], abs=3e-3)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_offload_changes_no_bit(strategy: str, dtype: str) -> None:
@@ -173,6 +177,7 @@ def padded_sizes(groups: dict[str, str], tied: bool) -> list[int]:
     return [-(-size // multiple) * multiple for size in sizes]
 
 
+@pytest.mark.variants("bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_memory_follows_the_design(dtype: str) -> None:
     """docs/sharding.md, "Bytes of a rank": P parameters on W ranks, largest unit U (two ranks, untied)."""

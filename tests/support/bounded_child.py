@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from forked_programs import Programs
 
 _PROGRAM = """
 import resource, sys
@@ -28,6 +28,12 @@ print(start, *peaks)
 """
 
 
+_MODULES = (
+    "fastsft._C", "fastsft.sources.data_files", "fastsft.tokenizer.byte_tokenizer",
+    "fastsft.data.chat.labelling",
+)  # fmt: skip
+
+
 class Outcome(NamedTuple):
     """What it said; KiB before it read, at its peak, and at the peak of its children."""
 
@@ -39,8 +45,8 @@ class Outcome(NamedTuple):
 
 def label_bounded(path: Path) -> Outcome:
     """Label the file with a limit of 4500 MiB of address space and 30 s of processor time."""
-    words = [sys.executable, "-c", _PROGRAM, str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    *said, sizes = done.stdout.splitlines()
+    program = Programs.of(*_MODULES).start(_PROGRAM, str(path))
+    output, errors = program.communicate(timeout=900)
+    assert program.returncode == 0, (program.returncode, errors[-2000:])
+    *said, sizes = output.splitlines()
     return Outcome("\n".join(said), *map(int, sizes.split()))

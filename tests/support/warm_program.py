@@ -9,17 +9,15 @@ tests put faults where no flag of the product reaches.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy.random  # noqa: F401
 import torch
@@ -31,6 +29,7 @@ from fastsft import (
 )
 from fastsft.program.main import run_script
 from fastsft.trainer import signals  # noqa: F401
+from forked_programs import leave
 from read_sources import read_sources
 
 # Slow to import, and drawn with at every save where it is installed.
@@ -82,20 +81,6 @@ def start(order: dict[str, Any]) -> list[int]:
             leave(0)
         pids.append(pid)
     return pids
-
-
-def leave(code: Any) -> NoReturn:
-    """As the interpreter ends, but for the destruction of all that was imported, which costs as much as a
-    small run. What goes wrong in it, runs show that e2e/command_line.py starts, of one and of several ranks.
-    """
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def wait(pids: list[int], timeout: float) -> list[int | None]:

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import fastsft
 
 PROGRAM = Path(__file__).with_name("lost_rank_program.py")
@@ -58,6 +60,7 @@ def test_a_killed_rank_ends_the_others_with_one_line_each(tmp_path: Path) -> Non
     assert ends(processes[1], 5)[0] == -signal.SIGKILL
 
 
+@pytest.mark.thorough
 def test_a_rank_that_does_not_come_is_waited_for_so_long(tmp_path: Path) -> None:
     """The groups' timeout is long here: the engine's watchdog ends the process."""
     processes = start(2, tmp_path, "--timeout", "100", "--watchdog", "3", "--absent", "1")

@@ -37,7 +37,9 @@ def test_one_rank(model: str, recompute: str) -> None:
     assert_planned(MemoryRun(model, recompute=recompute, tokens=256))
 
 
-@pytest.mark.covering
+@pytest.mark.variants(
+    "float32-wide heads, narrow MLP-cell2", "bfloat16-tied, grouped heads-cell4", "float32-untied-cell6"
+)
 @pytest.mark.parametrize(("model", "cell"), CELLS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
@@ -46,6 +48,7 @@ def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
     assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
 
 
+@pytest.mark.variants("hybrid_shard-2-bfloat16", "zero2-1-float32")
 @pytest.mark.parametrize(
     ("strategy", "node_size", "dtype", "grad_dtype"),
     [
@@ -81,11 +84,13 @@ def test_one_reduction_a_step(model: str, dtype: str, strategy: str, ranks: int,
     )
 
 
+@pytest.mark.variants("full_shard")
 @pytest.mark.parametrize(("strategy", "ranks"), [("shard_grad_op", 2), ("full_shard", 2)])
 def test_one_reduction_a_step_of_adapters(strategy: str, ranks: int) -> None:
     assert_planned(MemoryRun("untied", strategy, ranks=ranks, tokens=256, rank=8, sync_each_batch=False))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("model", ["untied", "tied, grouped heads"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -158,6 +163,7 @@ def test_adapters(model: str, strategy: str, ranks: int, dtype: str) -> None:
     assert parts["parameters"] < 1.1 * whole["parameters"]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2), ("full_shard", 2)])
 def test_a_base_model_in_4_bits(strategy: str, ranks: int, dtype: str) -> None:

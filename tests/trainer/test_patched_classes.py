@@ -119,6 +119,16 @@ UNCLIPPED = {
 }
 
 
+@pytest.mark.variants(
+    "BatchSampler.__iter__",
+    "torch.randperm",
+    "Accelerator.prepare",
+    "_get_total_norm",
+    "AcceleratedOptimizer",
+    "train_batch_size",
+    "CallbackHandler",
+    "LambdaLR",
+)
 @pytest.mark.parametrize(("owner", "name", "wrap", "where", "way_out"), PATCHES, ids=[p[3] for p in PATCHES])
 def test_a_method_that_changes_the_original_is_named(
     owner: Any, name: str, wrap: Wrap, where: str, way_out: str, tmp_path: Path,

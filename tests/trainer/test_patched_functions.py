@@ -153,6 +153,15 @@ def their_losses(folder: Path, data: Any) -> list[float]:
     return losses(transformers.Trainer(model(), args, train_dataset=data))
 
 
+@pytest.mark.variants(
+    "trainer.get_scheduler",
+    "nn.utils.clip_grad_norm_",
+    "DEFAULT_CALLBACKS",
+    "a hook of all",
+    "TYPE_TO_SCHEDULER",
+    "utils.data.DataLoader",
+    "default_data_collator",
+)
 @pytest.mark.parametrize("name", PATCHES)
 def test_a_function_that_changes_the_original_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
