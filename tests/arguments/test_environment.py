@@ -72,6 +72,7 @@ def test_the_environment_wins_over_the_flag(flag, monkeypatch):
     assert (args.local_rank, args.process_index, args.world_size) == (1, 3, 4)
 
 
+@pytest.mark.thorough
 def test_a_program_is_told(monkeypatch):
     code = "from fastsft.arguments import TrainingArguments\nTrainingArguments('out', use_cpu=True)"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")

@@ -53,6 +53,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.variants("[plain]", "[bf16]")
 @pytest.mark.parametrize("case", FLAGS)
 def test_losses_are_those_of_its_own_arguments(
     case: str, rows: SupervisedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

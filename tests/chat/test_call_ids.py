@@ -82,6 +82,7 @@ def judged(model: Path, messages: list[Any]) -> str:
     return str(theirs.decode(theirs.apply_chat_template(messages)))
 
 
+@pytest.mark.variants("[any]", "[none]")
 def test_made_ids(model: tuple[str, Path], tmp_path: Path) -> None:
     name, directory = model
     messages = [*turn(called("a", "Rome"), called("b", "Oslo")), *turn(called("a", "Rome"))]
@@ -108,6 +109,7 @@ def test_made_ids(model: tuple[str, Path], tmp_path: Path) -> None:
     assert again == [text] and "call_ids" not in other.entries
 
 
+@pytest.mark.variants("[short]")
 def test_forms_of_data(model: tuple[str, Path], tmp_path: Path) -> None:
     """Texts of calls, OpenAI's older field, null and empty ids, and LLaMA-Factory's role."""
     name, directory = model
@@ -134,6 +136,7 @@ def test_forms_of_data(model: tuple[str, Path], tmp_path: Path) -> None:
         assert without.sub("", text) == without.sub("", expected)
 
 
+@pytest.mark.variants("[short]", "[named]")
 def test_ids_that_are_given(model: tuple[str, Path], tmp_path: Path) -> None:
     name, directory = model
     if name == "none":

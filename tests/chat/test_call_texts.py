@@ -128,6 +128,7 @@ def test_a_text_that_is_no_call_is_named(models: dict[str, Path], tmp_path: Path
         assert "the text of role tool_call is no call; expected JSON" in report.entries["unknown_role"].reason
 
 
+@pytest.mark.variants("[messages]")
 @pytest.mark.parametrize("form", ["messages", "conversations"])
 def test_developer_is_system(models: dict[str, Path], form: str, tmp_path: Path) -> None:
     for name in models:

@@ -112,7 +112,7 @@ MADE = [
 ]  # fmt: skip
 
 
-@pytest.mark.covering
+@pytest.mark.variants("concat-Sup", "subclass_item-Lazy", "peeked-Sup", "subset-Sup", "edited_item-Sup")
 @pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
 @pytest.mark.parametrize("make", MADE)
 def test_a_data_set_made_of_fastchats(
@@ -177,7 +177,13 @@ EDITS = {
 }  # fmt: skip
 
 
-@pytest.mark.covering
+@pytest.mark.variants(
+    "edit_ids_behind_a_view-before Trainer",
+    "replace_cache-before Trainer",
+    "set_tokenizer-before Trainer",
+    "SupervisedDataset-edit_labels-before Trainer",
+    "cut_records-before train",
+)
 @pytest.mark.parametrize("when", ["before Trainer", "before train"])
 @pytest.mark.parametrize(("kind", "edit"), [(kind, edit) for kind, edits in EDITS.items() for edit in edits])
 def test_a_data_set_that_is_changed(

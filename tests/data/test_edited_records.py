@@ -70,7 +70,7 @@ def trained(
     return curve(trainer)
 
 
-@pytest.mark.covering
+@pytest.mark.variants("on_epoch_begin-4-flags7", "on_step_end-1-flags6", "on_epoch_end-4-flags3")
 @pytest.mark.parametrize(
     ("event", "step", "flags"),
     [
@@ -146,7 +146,7 @@ def test_an_edit_between_two_runs(tmp_path: Path, tokenizer: Any, forget: Callab
     check_equal(found[1], found[0])
 
 
-@pytest.mark.covering
+@pytest.mark.variants("before-Supervised")
 @pytest.mark.parametrize("kind", ["SupervisedDataset", "LazySupervisedDataset"])
 @pytest.mark.parametrize("when", ["before", "epoch"])
 def test_items_in_hand_that_are_edited(tmp_path: Path, tokenizer: Any, kind: str, when: str) -> None:

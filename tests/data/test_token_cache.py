@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +20,10 @@ from fastsft.data import label_files, token_cache
 from fastsft.data.content_digest import file_digest
 from fastsft.runtime.place import Launch
 from fastsft.tokenizer import Tokenizer
+from forked_programs import Program, Programs
 from golden_text import GOLDEN, conversation_file, human_gpt
 
 FOLDER = GOLDEN / "tokenizers" / "llama2_legacy"
-SOURCE = Path(data.__file__).parents[2]
 PROGRAM = """
 import resource, sys
 from types import SimpleNamespace
@@ -163,15 +162,9 @@ def test_padding_bytes_are_the_only_ones_that_may_change(source: Path, tmp_path:
             _C.open_token_cache(str(path), key)
 
 
-def start(source: Path, cache: Path, *more: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(folder=str(FOLDER)), str(source), str(cache), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    )
+def start(source: Path, cache: Path, *more: str) -> Program:
+    programs = Programs.of("fastsft.data.supervised", "fastsft.data.token_cache", "fastsft.tokenizer")
+    return programs.start(PROGRAM.format(folder=str(FOLDER)), str(source), str(cache), *more)
 
 
 def test_two_runs_at_once(source: Path, tmp_path: Path) -> None:
@@ -186,7 +179,7 @@ def test_two_runs_at_once(source: Path, tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_no_cache(source: Path, tmp_path: Path) -> None:
     run = start(source, tmp_path / "c", "20000")
-    output = run.communicate(timeout=120)[0]
+    output = "".join(reversed(run.communicate(timeout=120)))
     assert run.returncode == 0, output
     assert "the token cache cannot be written, the data is labelled in memory" in output
     assert output.splitlines()[-1].endswith("False")
@@ -206,8 +199,8 @@ def test_a_killed_run_leaves_no_cache(source: Path, tmp_path: Path) -> None:
         while not list(cache.glob(f"{_C.cache_temporary_prefix}*")):
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-        run.send_signal(signal.SIGKILL)
-        run.communicate(timeout=60)
+        run.kill()
+        assert run.returncode == -signal.SIGKILL
     assert not finished(cache)
     left = list(cache.glob(f"{_C.cache_temporary_prefix}*"))
     assert left

@@ -95,7 +95,7 @@ def _wait_or_end(run: Run, words: str) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.variants("1-1", "2-2")
+@pytest.mark.variants("2-2")
 @pytest.mark.parametrize(("ranks", "seed"), [(1, 1), (2, 2), (3, 3)])
 def test_a_killed_run_ends_as_the_whole_one(
     warm: WarmRanks, whole: Whole, tmp_path: Path, ranks: int, seed: int

@@ -73,7 +73,7 @@ def test_recorded_run(warm: WarmRanks, name: str, tmp_path: Path) -> None:
 STAGES: dict[str, Any] = {"deepspeed 2": STAGE_2, "deepspeed 3": STAGE_3}
 
 
-@pytest.mark.variants("deepspeed 3", "full_shard")
+@pytest.mark.variants("full_shard")
 @pytest.mark.parametrize("sharding", ["full_shard auto_wrap", "shard_grad_op auto_wrap", *STAGES])
 def test_sharded_run_is_the_recorded_one(warm: WarmRanks, sharding: str, tmp_path: Path) -> None:
     """With --fsdp, or a file of FastChat's for DeepSpeed."""

@@ -48,6 +48,7 @@ def test_recorded_run(warm: WarmRanks, name: str, tmp_path: Path) -> None:
     assert all(abs(plain[step] - loss) > 1e-3 for step, loss in found.items())  # bits change the curve
 
 
+@pytest.mark.variants("full_shard")
 @pytest.mark.parametrize("sharding", ["full_shard auto_wrap", "shard_grad_op auto_wrap", ""])
 def test_two_ranks_are_the_recorded_one(warm: WarmRanks, sharding: str, tmp_path: Path) -> None:
     """bitsandbytes under FastChat's script has no full_shard."""

@@ -57,6 +57,7 @@ def test_curve_does_not_depend_on_ranks_or_strategy(warm, alone, ranks, strategy
     check_equal(run(warm, ranks, strategy, tmp_path / "out"), alone)
 
 
+@pytest.mark.variants("offload")
 @pytest.mark.parametrize("strategy", ["hybrid_shard auto_wrap offload", "hybrid_shard_zero2 auto_wrap"])
 def test_two_nodes_of_two_on_one_machine(warm, alone, strategy, tmp_path):
     nodes = '{"hybrid_shard_size": 2}'

@@ -112,6 +112,7 @@ def test_a_model_that_no_directory_holds(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters(), strict=True))
 
 
+@pytest.mark.thorough
 def test_a_compiled_model_is_the_one_inside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

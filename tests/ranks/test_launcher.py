@@ -80,6 +80,7 @@ os.write(1, b"met" + os.linesep.encode())
 """
 
 
+@pytest.mark.thorough
 def test_two_ranks_meet_and_agree_on_a_signal(tmp_path):
     script = tmp_path / "meet.py"
     script.write_text(MEET)

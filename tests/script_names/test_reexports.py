@@ -54,6 +54,7 @@ def test_early_imports() -> None:
     assert (module.json, module.math, module.pathlib) == (json, math, pathlib)
 
 
+@pytest.mark.thorough
 def test_a_star_brings_them_and_the_import_alone_is_light() -> None:
     code = """
 import sys

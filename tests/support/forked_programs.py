@@ -67,6 +67,12 @@ class Program:
             self.returncode = self._programs.ask({"wait": self.pid})
         return self.returncode
 
+    def poll(self) -> int | None:
+        """Its status; None while it runs."""
+        with contextlib.suppress(TimeoutError):
+            self.wait(0)
+        return self.returncode
+
     def kill(self) -> None:
         if self.returncode is None:
             os.kill(self.pid, 9)

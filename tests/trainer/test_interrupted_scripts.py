@@ -147,6 +147,7 @@ exit()
 """
 
 
+@pytest.mark.thorough
 def test_the_prompt_of_python_goes_on(tmp_path: Path) -> None:
     paths = os.pathsep.join(path for path in sys.path if path)
     lines = LINES.format(output=str(tmp_path))
