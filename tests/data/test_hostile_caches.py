@@ -162,7 +162,6 @@ print("read", flush=True)
 """
 
 
-@pytest.mark.variants("[64]")
 @pytest.mark.parametrize("left", [0, 64])
 def test_a_cut_cache_ends_the_run_with_a_line(source: Path, tmp_path: Path, left: int) -> None:
     cache = tmp_path / "cache"

@@ -49,7 +49,6 @@ def test_a_record_may_have_so_many_bytes_and_no_more(form: str, place: int, tmp_
     assert "--max_record_bytes" in str(caught.value)
 
 
-@pytest.mark.variants("lines")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_record_that_does_not_end_is_not_read_to_its_end(form: str, tmp_path: Path) -> None:
     """A line of a gigabyte, of which the file system holds none."""
@@ -63,7 +62,6 @@ def test_a_record_that_does_not_end_is_not_read_to_its_end(form: str, tmp_path: 
     assert outcome.peak - outcome.start < 600 << 10
 
 
-@pytest.mark.variants("array")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_sound_record_of_200_mb_is_refused_without_being_held(form: str, tmp_path: Path) -> None:
     begin, between, end = FORMS[form]
