@@ -1,11 +1,15 @@
 """Commands of fastsft in processes of limited memory and time, forked from one that has imported everything.
 
-Reads a list of {"words", "folder"} from stdin, the first word "train" or a command of the command line.
-Answers on stdout with [status, text] for each; the status is null for one that had to be killed.
+Reads a line from stdin for each list of {"words", "folder"}, the first word "train" or a command of the
+command line. Answers on stdout with a line of [status, text] for each; the status is null for one that had to
+be killed.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
+import gc
 import json
 import os
 import resource
@@ -26,18 +30,33 @@ def run_commands(
     orders: list[tuple[list[str], Path]], seconds: float = WALL_SECONDS
 ) -> list[tuple[int | None, str]]:
     """Of each command its status and all that it printed, both streams; `seconds` is what each may take."""
+    given = [{"words": words, "folder": str(folder), "seconds": seconds} for words, folder in orders]
+    process = _server()
+    assert process.stdin and process.stdout
+    print(json.dumps({"orders": given, "environment": _environment()}), file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    assert line, "the process that forks commands is gone"
+    return [(status, text) for status, text in json.loads(line)]
+
+
+def _environment() -> dict[str, str]:
     import fastsft
 
     paths = os.pathsep.join([str(Path(fastsft.__file__).parents[1]), str(Path(__file__).parent)])
     hidden = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
     env = {name: value for name, value in os.environ.items() if name not in hidden}
-    given = [{"words": words, "folder": str(folder), "seconds": seconds} for words, folder in orders]
-    done = subprocess.run(
-        [sys.executable, __file__], input=json.dumps(given), capture_output=True, text=True,
-        env={**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    return {**env, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """One for the session."""
+    process = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=_environment(),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [(status, text) for status, text in json.loads(done.stdout)]
+    atexit.register(process.communicate)
+    return process
 
 
 def limit() -> None:
@@ -54,6 +73,8 @@ def run_forked(order: dict[str, Any], file: int) -> None:
     for stream in (1, 2):
         os.dup2(file, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.clear()
+    os.environ.update(order["environment"])
     os.chdir(order["folder"])
     name, *words = order["words"]
     limit()
@@ -113,8 +134,11 @@ def main() -> None:
     read_sources()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    json.dump([run(order) for order in json.load(sys.stdin)], answers)
-    answers.close()
+    gc.freeze()  # a command that ends would look at all that was imported
+    for line in sys.stdin:
+        given = json.loads(line)
+        found = [run({**order, "environment": given["environment"]}) for order in given["orders"]]
+        print(json.dumps(found), file=answers, flush=True)
 
 
 if __name__ == "__main__":
