@@ -42,7 +42,9 @@ class Program:
         found = ["", ""]
 
         def read(place: int, stream: IO[str]) -> None:
-            found[place] = stream.read()
+            if not stream.closed:
+                found[place] = stream.read()
+                stream.close()
 
         readers = [
             threading.Thread(target=read, args=each, daemon=True)

@@ -85,9 +85,10 @@ class WarmRanks:
         return self.start({"plot_loss": False, **flags}, output, ranks).finish(120)
 
     def close(self) -> None:
-        assert self._process.stdin
+        assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         self._process.wait(timeout=30)
+        self._process.stdout.close()
 
 
 class Run:
