@@ -76,6 +76,7 @@ def test_every_wrapping(tmp_path: Path, wrap: str) -> None:
     check_equal(tmp_path, "llama")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("wrap", ["fsdp1", "fsdp1_orig", "fsdp2"])
 @pytest.mark.parametrize(
     "model",
@@ -95,6 +96,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("wrap", ["fsdp1", "fsdp2", "plain"])
 @pytest.mark.parametrize("where", ["tokenizer", "disk", "other rank"])
 def test_failures_reach_all_ranks_and_leave_the_old_files(tmp_path: Path, wrap: str, where: str) -> None:

@@ -140,6 +140,7 @@ def grouped_on_rank(groups: dict[str, str], directory: Path, step: int) -> Any:
     return curve(found), curve(trainer)
 
 
+@pytest.mark.variants("[10]")
 @pytest.mark.parametrize("step", [3, 10])
 def test_rows_by_length_of_two_ranks(tmp_path: Path, step: int) -> None:
     """A step of the first epoch, and one of the second."""
