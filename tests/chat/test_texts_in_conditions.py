@@ -19,6 +19,7 @@ from template_conversations import call, gives, says, tool, user
 
 END = "<|im_end|>"
 TEMPLATE = """
+{%- macro given() %}{{ kwargs.city }}{% endmacro -%}
 {%- macro said(message) %}{{ message.content }}{% endmacro -%}
 {%- set last = messages[-1].content, messages[-1] -%}
 {%- set calls = messages[1].tool_calls or [] if messages | length > 1 else [] -%}
@@ -130,6 +131,10 @@ CONDITIONS = {
     "listed": "messages[-1].content | list | length > 9",
     "indent": "(messages[-1].content ~ '\\nx') | indent | length > 17",
     "and_or": "(messages[-1].content and 'H') in (messages[-1].content or 'x')",
+    "letter_of_safe": "(messages[-1].content | safe)[0] == 'H'",
+    "last_of_safe": "(messages[-1].content | safe)[-1] == '?'",
+    "safe_list": "'\"' in ([messages[-1].content] | safe) ~ ''",
+    "safe_messages": "'json' in (messages | safe) ~ ''",
     "chosen": "('a' if 'H' in messages[-1].content else 'b') == 'a'",
 }  # fmt: skip
 _SO, _MORE = "{% set ns.is_so = true %}", "{% set ns.count = ns.count + 1 %}"
@@ -165,6 +170,15 @@ STATEMENTS = {
         f"{_HELD[0]}{{% call of() %}}{{{{ ns.text }}}}{{% endcall %}}{_HELD[1]}",
         "'H' in held",
     ),
+    "arguments": (
+        "{%- macro last() %}{{ varargs | last }}{% endmacro -%}",
+        "last(*messages[-1].content) == '?'",
+    ),
+    "count_of_arguments": (
+        "{%- macro count() %}{{ varargs | length }}{% endmacro -%}",
+        "count(*messages[-1].content) | int > 10",
+    ),
+    "filter_arguments": ("", "messages[0].content | default(*messages[-1].content[:1]) | first == 'H'"),
     "unpacked": ("{%- set a, b = (ns.text ~ ' ').split(' ', 1) -%}", "a == 'How'"),
 }
 OF_CALLS = {
@@ -183,6 +197,10 @@ OF_CALLS = {
     "listed": "calls and (calls[0].function.arguments | list)[0] == 'city'",
     "looked_up": "calls and {'weather': 1}.get(calls[0].function.name)",
     "sum": "calls and (calls[0].function.arguments.x or 0) > 2",
+    "names_of_namespace": "calls and namespace(**calls[0].function.arguments).city == 'Rome'",
+    "named_arguments": "calls and given(**calls[0].function.arguments) == 'Rome'",
+    "safe_arguments": "calls and 'Rome' in (calls[0].function.arguments | safe) ~ ''",
+    "safe_tools": "'city' in (tools | safe) ~ ''",
     "id": "calls and calls[0].id.endswith('1')",
     "ids": "calls and messages[2].tool_call_id == calls[0].id",
     "result": "'rain' in messages[-1].content",
@@ -192,6 +210,26 @@ OF_CALLS = {
     "made": "'Rome' in ({'a': (calls or [{'function': 1}])[0].function} | tojson)",
     "dict": "'Rome' in (dict(messages[-2] if calls else {}) | string)",
 }  # fmt: skip
+
+
+# Of calls with one argument: its name becomes a target.
+OF_PARTS = {
+    "targets": (
+        "{%- set nobody = [{'function': {'arguments': ['']}}] -%}"
+        "{%- set (a,) = (calls or nobody)[0].function.arguments -%}",
+        "a == 'city'",
+    ),
+    "loop_targets": (
+        "{%- for c in calls %}{% for (a,) in [c.function.arguments] %}{% if a == 'city' %}"
+        f"{_SO}{{% endif %}}{{% endfor %}}{{% endfor -%}}",
+        "ns.is_so",
+    ),
+    "with_targets": (
+        "{%- if calls %}{% with (a,) = calls[0].function.arguments %}{% if a == 'city' %}"
+        f"{_SO}{{% endif %}}{{% endwith %}}{{% endif -%}}",
+        "ns.is_so",
+    ),
+}
 
 
 def source_of(condition: str, statement: str = "") -> str:
@@ -277,3 +315,37 @@ def test_each_chat_with_calls_has_its_own_prompt(name: str, tokenizer: Any) -> N
         for one, result, number, tools in itertools.product(asked, ("sun", "rain"), (1, 2), kinds)
     ]
     compare(tokenizer, source_of(OF_CALLS[name]), chats)
+
+
+@pytest.mark.parametrize("name", OF_PARTS)
+def test_parts_of_an_object_become_targets(name: str, tokenizer: Any) -> None:
+    tools = [tool("weather", city={"type": "string"})]
+    asked = [call("weather", {"city": "Rome"}), call("weather", {"town": "Oslo"}), call("weather", {"x": 1})]
+    chats: list[tuple[list[Any], Any]] = [
+        ([user("Hm?"), says("", calls=[one]), gives(result), says("So.")], tools)
+        for one, result in itertools.product(asked, ("sun", "rain"))
+    ]
+    statement, condition = OF_PARTS[name]
+    compare(tokenizer, source_of(condition, statement), chats)
+
+
+BLOCKS = """
+{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\n' -}}
+{%- if message.role == 'assistant' -%}
+<{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}
+{%- else %}{{ message.content }}<|im_end|>{% endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif -%}
+"""
+
+
+def test_a_block_that_begins_after_the_prompt_was_left() -> None:
+    """A reply may have more of the prompt than the first of its form."""
+    texts = ["Hm.", "Ha.", "think>\nHm.", "think>Hm.", "think", "thin>"]
+    chats = [[user("Hm?"), says(text)] for text in texts]
+    alone = [found(Program(BLOCKS, {}, "2026-11-28", False, Ends(END)), chat, None) for chat in chats]
+    program = Program(BLOCKS, {}, "2026-11-28", False, Ends(END))
+    for _ in range(2):
+        assert [found(program, chat, None) for chat in chats] == alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastsft.ranks import claims
+from fastsft.ranks import claims, refused_place
 from fastsft.ranks.claims import Claim
 from fastsft.ranks.store import HeldPort, loopback_store
 from forked_programs import Program, Programs
@@ -124,6 +125,19 @@ def test_a_refused_process_of_another_run_ends_nobody(ranks: Ranks, name: str) -
     second = ranks.start(1, 2, **{name: "7"})
     for process in (first, second):
         assert process.stdout.readline() == "met\n"
+
+
+def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's client would wait for its answer without a limit."""
+    monkeypatch.setattr(refused_place, "_LIMIT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+        teller = threading.Thread(
+            target=refused_place.tell_waiting_ranks, args=("why", "m", place), daemon=True
+        )
+        teller.start()
+        teller.join(LIMIT_S)
+        assert not teller.is_alive()
 
 
 def test_one_that_comes_when_all_have_met_is_refused_alone(ranks: Ranks) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -26,19 +27,29 @@ def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | N
     store may still be starting.
     """
     env = os.environ if environ is None else environ
+    if "MASTER_ADDR" not in env and "SLURM_STEP_NUM_TASKS" not in env:
+        return  # nobody waits for a process alone
     try:
         host, port = meeting_place(env)
     except ValueError:
         return
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
     word = json.dumps({"told": told, "run": run_names(env)})
-    addresses = dict.fromkeys((host, LOOPBACK) if _is_own(host) else (host,))
     end = time.monotonic() + _LIMIT_S
+    # A daemon: torch's client waits without a limit for a server that accepts and says nothing.
+    thread = threading.Thread(target=_tell, args=(host, port, _key(meeting), word, end), daemon=True)
+    with contextlib.suppress(RuntimeError):  # the system gives no thread
+        thread.start()
+        thread.join(_LIMIT_S)
+
+
+def _tell(host: str, port: int, key: str, word: str, end: float) -> None:
+    addresses = dict.fromkeys((host, LOOPBACK) if _is_own(host) else (host,))
     while time.monotonic() < end:
         for address in addresses:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 socket.create_connection((address, port), _PROBE_S).close()
-                visitors_store(address, port, 1).set(_key(meeting), word)
+                visitors_store(address, port, 1).set(key, word)
                 return
         time.sleep(_PAUSE_S)
 

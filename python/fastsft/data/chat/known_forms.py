@@ -168,7 +168,7 @@ def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
 
 def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
     """The reply, if its place says where it is in all chats of the form: no text of a chat tells it."""
-    if isinstance(found, Fault) or MARK_BEGIN in found.rest + found.after:
+    if isinstance(found, Fault) or found.is_late or MARK_BEGIN in found.rest + found.after:
         return None
     return found if all(map(skeleton.is_between_marks, (found.begin, found.end))) else None
 

@@ -86,6 +86,19 @@ def gone_through(value: Any) -> Any:
     return whole(value)
 
 
+def unpacked(value: Any) -> Any:
+    """The value, whose parts become targets or arguments."""
+    return named(gone_through(value))
+
+
+def each_unpacked(values: Any) -> Any:
+    """The values, whose own parts become targets."""
+    found = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
+    for value in found:
+        unpacked(value)
+    return found
+
+
 def is_any(value: Any) -> int:
     """The length of a value if it is compared with 0 alone: no marked text is empty."""
     return min(len(whole(value)), 1)

@@ -53,7 +53,7 @@ class Reply(NamedTuple):
     """The learned part of a text.
 
     rest: of the prompt for it, with which the reply does not go on. after: what follows, among which the last
-    of the tokens `stops` was searched.
+    of the tokens `stops` was searched. is_late: it leaves the prompt before its generation block begins.
     """
 
     begin: int
@@ -61,6 +61,7 @@ class Reply(NamedTuple):
     rest: str = ""
     after: str = ""
     stops: tuple[str, ...] = ()
+    is_late: bool = False
 
     def ends_as(self, other: Reply, text: str, other_text: str) -> bool:
         """True if its last stop token is where another reply has it, which has the same text around it.
@@ -208,14 +209,15 @@ class ReplySpans:
         if len(upto.blocks) != count:
             return Fault(f"the chat template writes {len(upto.blocks)} generation blocks for {count} replies")
         first, end = upto.blocks[-1]
-        begin, rest = max(begin, first), rest if first <= begin else ""
+        is_late = first > begin
+        begin, rest = max(begin, first), "" if is_late else rest
         if self._ends.next_turn and upto.text[end : end + len(stop)] == stop:
-            return Reply(begin, end + len(stop), rest)
+            return Reply(begin, end + len(stop), rest, is_late=is_late)
         size = _last_stop(upto.text[begin:end], stops)
         if size < 0 and (chat.has_more or begin >= end):
             return Fault(f"the chat template writes no {stop!r} in the block of reply {reply}")
         last = end if size < 0 else begin + size
-        return Reply(begin, last, rest, upto.text[last:end], stops)
+        return Reply(begin, last, rest, upto.text[last:end], stops, is_late)
 
 
 def _last_stop(text: str, stops: tuple[str, ...]) -> int:

@@ -12,17 +12,18 @@ import functools
 import json
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 from jinja2 import nodes
-from jinja2.filters import do_trim
+from jinja2.filters import do_mark_safe, do_trim
 from jinja2.runtime import Macro
 from jinja2.visitor import NodeTransformer
 
 from fastsft.data.chat.marked_values import (
     Unforeseen,
     check_call,
+    each_unpacked,
     gone_through,
     holds_marked,
     in_json,
@@ -36,13 +37,14 @@ from fastsft.data.chat.marked_values import (
     members,
     named,
     tells_nothing,
+    unpacked,
     whole,
 )
 from fastsft.data.chat.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
 from fastsft.data.chat.skeletons import Trace
 
 # Filters and tests that say nothing of the words of a text, nor of the parts of an object that is marked.
-_WRITING_FILTERS = frozenset(("default", "d", "safe"))
+_WRITING_FILTERS = frozenset(("default", "d"))
 _LIST_FILTERS = frozenset(("first", "last", "list", "reverse", "length", "count", "items"))
 _IMPURE = frozenset(("random", "sameas"))
 _KIND_TESTS = frozenset(
@@ -72,6 +74,8 @@ _OWN = (
     "_named",
     "_cut",
     "_compare",
+    "_unpacked",
+    "_each_unpacked",
 )  # filters in the place of what jinja does by itself
 
 
@@ -93,8 +97,12 @@ class Watched(Sandbox):
             name: each if name in _KIND_TESTS else self._watched(name, each)  # type: ignore[arg-type]
             for name, each in self.tests.items()
         }
-        own = (self._write, gone_through, is_any, named, self._cut, self._compare)
-        self.filters |= {"tojson": self._tojson, "trim": self._trim, **dict(zip(_OWN, own, strict=True))}
+        own = (
+            *(self._write, gone_through, is_any, named, self._cut, self._compare),
+            *(unpacked, each_unpacked),
+        )
+        self.filters |= {"tojson": self._tojson, "trim": self._trim, "safe": self._mark_safe}
+        self.filters |= dict(zip(_OWN, own, strict=True))
 
     def compiled(self, source: str) -> jinja2.Template:
         """The template, in which all that is done with a value passes through here."""
@@ -140,6 +148,8 @@ class Watched(Sandbox):
             return self._kept(operator.getitem, (obj, argument), {}, super().getitem(obj, argument))
         look_up(obj, argument)
         if isinstance(obj, str) and is_marked(obj):
+            if is_escaped(obj):
+                raise Unforeseen("a part of an escaped text is taken")
             return self.getattr(obj, str(argument))
         return super().getitem(obj, argument)
 
@@ -189,6 +199,12 @@ class Watched(Sandbox):
         self._kept(method, (text, *chars), {}, result)
         return result
 
+    def _mark_safe(self, value: Any) -> Any:
+        """Jinja's filter."""
+        if type(value) is str or is_free(value):
+            return do_mark_safe(value)
+        raise Unforeseen(f"a {type(value).__name__} is made a text")
+
     def _write(self, value: Any) -> Any:
         """The value, to be written or joined: a text, or what Python writes in the same way each time."""
         if isinstance(value, str) or is_free(value):
@@ -231,6 +247,9 @@ class Watched(Sandbox):
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
+_Call = TypeVar("_Call", nodes.Call, nodes.Filter, nodes.Test)
+
+
 class _Rewriter(NodeTransformer):
     """Puts filters of `Watched` in the place of what jinja does by itself."""
 
@@ -252,7 +271,46 @@ class _Rewriter(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
-        node.iter = _through("_each", node.iter)  # type: ignore[arg-type]
+        way = "_each_unpacked" if _takes_parts(node.target) else "_each"
+        node.iter = _through(way, node.iter)  # type: ignore[arg-type]
+        return node
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Assign:
+        self.generic_visit(node)
+        if _takes_parts(node.target):
+            node.node = _through("_unpacked", node.node)  # type: ignore[arg-type]
+        return node
+
+    def visit_With(self, node: nodes.With) -> nodes.With:
+        self.generic_visit(node)
+        node.values = [
+            _through("_unpacked", value) if _takes_parts(target) else value
+            for target, value in zip(node.targets, node.values, strict=True)
+        ]
+        return node
+
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.AssignBlock:
+        self.generic_visit(node)
+        if _takes_parts(node.target):
+            raise Unforeseen("the letters of a text become targets")
+        return node
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Call:
+        return self._with_opened(node)
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Filter:
+        return self._with_opened(node)
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Test:
+        return self._with_opened(node)
+
+    def _with_opened(self, node: _Call) -> _Call:
+        """The node, with a watch on values whose parts become arguments."""
+        self.generic_visit(node)
+        if node.dyn_args is not None:
+            node.dyn_args = _through("_unpacked", node.dyn_args)
+        if node.dyn_kwargs is not None:
+            node.dyn_kwargs = _through("_unpacked", node.dyn_kwargs)
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
@@ -273,6 +331,15 @@ class _Rewriter(NodeTransformer):
             if first.op in ("gt", "eq", "ne") and first.expr == nodes.Const(0):
                 measured = _through("_any", measured.node)
         return _through("_compare", measured, *others)
+
+
+def _takes_parts(target: nodes.Node) -> bool:
+    """True for targets of the parts of a value; raise for those of parts of parts."""
+    if not isinstance(target, nodes.Tuple):
+        return False
+    if any(isinstance(each, nodes.Tuple) for each in target.items):
+        raise Unforeseen("parts of parts become targets")
+    return True
 
 
 def _through(name: str, value: nodes.Expr, *others: nodes.Expr) -> nodes.Filter:
