@@ -2,10 +2,10 @@
 
 usage: python scripts/check_prose.py [--table] [PAGE ...]
 
-A page passes when its mean sentence has at most 16 words, no paragraph has more than 80, and none of the
-words of `plain_words.py` occurs. Code, addresses of links, pictures and HTML are not prose. A list item and
-a table cell are each a paragraph; cells and headings do not count for the mean, since they are seldom
-sentences. `docs/decisions.md` also needs an index that names each of its entries once.
+A page passes when its mean sentence has at most 16 words and no paragraph has more than 80. Code, addresses
+of links, pictures and HTML are not prose. A list item and a table cell are each a paragraph; cells and
+headings do not count for the mean, since they are seldom sentences. `docs/decisions.md` also needs an index
+that names each of its entries once.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from plain_words import unwanted
-
 ROOT = Path(__file__).parents[1]
 MEAN_WORDS = 16.0
 PARAGRAPH_WORDS = 80
 
-# Pages whose mean is not checked, and why; words and paragraphs are checked there, too.
+# Pages whose mean is not checked, and why; paragraphs are checked there, too.
 ANY_MEAN = {
     "docs/decisions.md": "a record of reasons with their figures; entries are not rewritten",
 }
 
-# The word that is not wanted, and the plain one.
 SENTENCE_END = re.compile(r"(?<!\.\.)[.!?]['\")*_]*\s+")  # an ellipsis ends none
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf)\.")
 WORD = re.compile(r"[^\W_][\w'-]*(?:[.,][\w]+)*")
@@ -135,18 +132,12 @@ def faults(text: str, any_mean: bool = False) -> list[Fault]:
             found.append(
                 Fault(paragraph.line, f"{paragraph.kind} of {words} words, at most {PARAGRAPH_WORDS}; {way}")
             )
-        found += [fault for number, line in paragraph.lines for fault in forbidden_words(number, line)]
     mean = mean_sentence(text)
     if mean > MEAN_WORDS and not any_mean:
         found.append(
             Fault(1, f"{mean:.1f} words in the mean sentence, at most {MEAN_WORDS:.0f}; split the long ones")
         )
     return found
-
-
-def forbidden_words(number: int, line: str) -> Iterator[Fault]:
-    for message in unwanted(line):
-        yield Fault(number, message)
 
 
 def anchor(heading: str) -> str:
