@@ -6,5 +6,5 @@ from fastsft.script_names.attention_patches import replaced_nothing
 
 
 def replace_llama_attn_with_flash_attn() -> None:
-    """Nothing, with a line that says so: the engine's attention is exact and as fast by itself."""
+    """Print a notice only: the engine has exact flash attention already."""
     replaced_nothing("replace_llama_attn_with_flash_attn", "flash attention")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def go_on_after_restart(args: TrainingArguments) -> None:
-    """Leave out --no_resume and --resume_from_checkpoint where this job has a checkpoint; collective.
+    """Ignore --no_resume and --resume_from_checkpoint if this job has a checkpoint of its own. Collective.
 
     They say how a job begins. Where torchrun started its ranks again, and `output_dir` has a checkpoint of
     the same job that can be resumed, `args` lose them, with a line: the run resumes as without them. Other

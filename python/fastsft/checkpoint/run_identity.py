@@ -258,7 +258,7 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
 
 
 def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """Another algorithm of a product rounds differently, and a measurement may come out another way."""
+    """Reuse the checkpoint's GEMM algorithms: measuring again may pick others, which round differently."""
     was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
     products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
     reason = None if was == now else f"tune_gemm was {was}, now it is {now}"

@@ -61,7 +61,7 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def token_budget(self) -> int:
-        """Tokens of a micro-batch."""
+        """Token budget of a micro-batch."""
 
     @property
     def sync_each_batch(self) -> bool:
@@ -69,7 +69,7 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def tokenizer(self) -> object:
-        """Of the rows, where there is one."""
+        """Tokenizer of the training data, or None."""
 
     @property
     def train_dataset(self) -> object:
@@ -89,7 +89,7 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def loss_scale(self) -> HasState:
-        """Of float16."""
+        """Current loss scale of float16."""
 
     @property
     def due(self) -> HasJson:

@@ -111,7 +111,7 @@ class LazyRows:
 
 
 def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
-    """Of each record by value, 16 bytes; None for what may give something else each time it is asked."""
+    """Return a digest of 16 bytes for each record; None unless `records` is a plain list or tuple."""
     if type(records) not in (list, tuple):
         return None
     found = []

@@ -58,7 +58,7 @@ def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model
 
 
 def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> int:
-    """Of the weights that --save_merged writes; 0 without it."""
+    """Return the bytes that --save_merged will write; 0 without the flag."""
     if not lora.save_merged:
         return 0
     dtype = model.weights_dtype() if args.save_dtype == "auto" else args.save_dtype

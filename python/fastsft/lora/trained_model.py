@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def as_trained_model(
     model: object, peft_config: object = None, seed: int = 42, engine: str = "auto"
 ) -> CausalLM:
-    """`model` as a Trainer trains it.
+    """Wrap `model` for training.
 
     model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
     `as_model`. peft_config: a LoraConfig, of the adapters that `model` gets: peft itself wraps a model of

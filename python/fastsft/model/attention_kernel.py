@@ -100,7 +100,7 @@ def settle_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.
 
 
 def use_attention_kernel(engine: _C.Engine, name: str) -> None:
-    """From here on; fa3 and fa4 for the whole process. ValueError where the kernel is not there."""
+    """Select the attention kernel; fa3 and fa4 hold for the whole process. ValueError if it is missing."""
     from torch.nn import attention
 
     engine.use_cudnn(name == "cudnn")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _set_reductions(options: dict[str, Any], *, each: bool) -> bool:
-    """Put the memory plan's choice into the options of an engine; True where it was another."""
+    """Set `sync_each_batch` in the engine options; return True if it changed."""
     state = options["engine"]["state"]
     options["engine"]["state"] = state.replace(sync_each_batch=each)
     return bool(state.sync_each_batch != each)
@@ -54,7 +54,7 @@ class CausalLM(ObjectHooks, AdapterHooks):
     runs_code = False  # of its directory
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
-        # Of the start, wherever the script goes later.
+        # Absolute: the script may call os.chdir later.
         path = Path(source_directory)
         self.source_directory = path.absolute() if path.is_dir() else path
         self.config = config

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ObjectHooks:
-    """Of a model whose weights nobody sees but the engine."""
+    """Hooks of a model whose weights only the engine has."""
 
     engine_leads = False  # while `train` runs, until the trained weights are given back
 
@@ -105,7 +105,7 @@ class ObjectHooks:
 
 
 class AdapterHooks:
-    """Of a model that is trained whole."""
+    """Hooks of a model without adapters."""
 
     def take_first_adapters(self) -> None:
         """Nothing."""

@@ -42,7 +42,7 @@ class Workload:
 
 
 class CalledSizes(Protocol):
-    """Of a model that is not native: its layout, and bytes of its activations by what they are for."""
+    """Layout of a generic model, and estimated bytes of its activations by purpose."""
 
     @property
     def layout(self) -> _C.CalledModel: ...
@@ -77,7 +77,7 @@ class Setting:
         return shared and self.state.grad_dtype == "float32"
 
     def with_called(self, sizes: CalledSizes | None) -> Setting:
-        """Of a called model, whose activations the core does not know."""
+        """Return a copy with the activation estimates of a generic model."""
         return replace(self, called=sizes)
 
     def with_state(self, **changes: Any) -> Setting:

@@ -38,7 +38,7 @@ WorkloadOf = Callable[[int], Workload]
 
 @dataclass(frozen=True)
 class Wish:
-    """The choices that the flags leave to the plan: `recompute` may be "auto", `token_budget` None.
+    """Choices that the flags leave open: `recompute` may be "auto", `token_budget` None.
 
     longest: the longest conversation, which no budget can cut. step_tokens: of a rank in one step.
     sync_each_batch: gradients are reduced in every micro-batch; None: the plan chooses. settled: not to be

@@ -80,7 +80,7 @@ def why_not(plan: MemoryPlan) -> str:
 
 
 def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
-    """All ranks together, in micro-batches of `plan.work`. ValueError where `why_not` has a reason."""
+    """Predict the throughput of all ranks. ValueError if `why_not(plan)` has a reason."""
     if reason := why_not(plan):
         raise ValueError(f"no prediction of speed: {reason}")
     model = _Model(plan)

@@ -135,7 +135,7 @@ def _end_process(code: object) -> NoReturn:
 
 
 def _fail() -> None:
-    """In an except clause: this rank's traceback, once."""
+    """Print this rank's traceback once; call it in an except clause."""
     if launch_or_alone().world_size == 1:
         raise
     text = f"{_who()}failed\n{traceback.format_exc()}"
@@ -164,7 +164,7 @@ def _is_of_peers(error: RuntimeError) -> bool:
 
 
 def _is_refusal(error: RuntimeError) -> bool:
-    """Of the disk or the kernel."""
+    """True if the disk or the kernel refused: no space, too many threads."""
     from fastsft import _C
 
     return isinstance(error, _C.FileError | _C.ThreadDeniedError)
@@ -177,7 +177,7 @@ def _device_failure(error: RuntimeError) -> str:
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """This rank's own, in a collective too; torch's errors on the CPU have no type of their own."""
+    """True if this rank is out of memory. torch's CPU errors have no type: their text tells."""
     from fastsft import _C
 
     if type(error).__name__ == "OutOfMemoryError":

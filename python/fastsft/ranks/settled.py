@@ -79,7 +79,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
 
 
 def versions() -> Facts:
-    """Of fastsft, its code, torch, the libraries that read and order data and models, and Python."""
+    """Return versions of fastsft, its code, torch, Python and the libraries that read data and models."""
     import torch
 
     return {
@@ -92,7 +92,7 @@ def versions() -> Facts:
 
 
 def _installed(name: str) -> str | None:
-    """Without importing it."""
+    """Return the version of an installed package, without importing it."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -111,7 +111,7 @@ def code_checksum() -> str:
 
 
 def _switches() -> Facts:
-    """Of torch and of the environment, where they change results."""
+    """Return switches of torch and environment variables that change results."""
     import torch
 
     switches: dict[str, object] = {

@@ -17,7 +17,7 @@ def trained_line(model: ReportedModel) -> str:
     """`LoRA r 8, alpha 16 on q_proj, v_proj: 1.2 M of 6.7 B parameters (0.018%)`; else `all ...`."""
     if model.adapter_facts() is None:
         return f"all {model.num_parameters():,} parameters"
-    adapted = cast("ReportedAdapters", model)  # which alone has facts
+    adapted = cast("ReportedAdapters", model)  # only adapted models have facts
     settings, targets = adapted.settings, adapted.targets
     ranks = sorted({each.rank for each in targets.adapters})
     rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"

@@ -32,7 +32,7 @@ _beside_result = False
 
 @contextlib.contextmanager
 def collected() -> Iterator[Notices]:
-    """Notices inside go into the object instead of log and output, also those that were said before."""
+    """Collect notices in the object instead of printing them, repeated ones too."""
     global _collecting
     before, _collecting = _collecting, Notices()
     try:
@@ -43,7 +43,7 @@ def collected() -> Iterator[Notices]:
 
 @contextlib.contextmanager
 def beside_result() -> Iterator[None]:
-    """Inside, standard output has the result of a command, for people and scripts: notices go to stderr."""
+    """Send notices to stderr, and keep standard output for the result of a command."""
     global _beside_result
     before, _beside_result = _beside_result, True
     try:

@@ -63,9 +63,9 @@ def written_in(directory: Path) -> dict[str, list[Digest]]:
 
 
 def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
-    """The record's text once files of these names have this content too.
+    """Return the record as JSON, with this content of these files added.
 
-    What is there now stays on record until its name is written again, whatever was broken off in between.
+    Earlier content stays on record until its file is written again: a crash in between loses neither.
     """
     record = written_in(directory)
     for name, digest in digests.items():

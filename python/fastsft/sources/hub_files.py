@@ -75,7 +75,7 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """Of the newest copy that has all files. `asked`: the hub was, without answer; else nothing is said."""
+    """List the files of the newest complete copy. asked: the hub did not answer, which is then said."""
     faults, copies = [], repository.copies()
     for listing in copies:
         try:

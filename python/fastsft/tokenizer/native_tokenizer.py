@@ -171,7 +171,7 @@ def _names(tokenizer: FastTokenizer) -> dict[str, str]:
 def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
     if getattr(tokenizer, "split_special_tokens", False) or tokenizer.truncation_side != "right":
         return None
-    # A tokenizer without `legacy` counts as one where it is true, as a config without the key does.
+    # A missing `legacy` means True, as in tokenizer_config.json.
     settings = TokenizerSettings(named=_names(tokenizer), legacy=bool(getattr(tokenizer, "legacy", True)))
     name = type(tokenizer).__name__
     try:

@@ -22,7 +22,7 @@ class RunGuard(SignalGuard):
         return self
 
     def exchange(self, bits: Sequence[bool] = ()) -> tuple[int, list[bool]]:
-        """As `take`, and the bits that are set on any rank; collective, one small exchange."""
+        """Combine pending signals and `bits` of all ranks by logical or. Collective, one small exchange."""
         noted, found = self._noted(), list(bits)
         if launch().world_size > 1:
             ends = 0 if noted == self.only_save else noted

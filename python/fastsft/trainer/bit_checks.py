@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_replay(engine: _C.Engine, step: int) -> None:
-    """After a step with `replay`: the same bits twice, on every rank; collective.
+    """Check that the replayed step had bit-identical gradients on every rank. Collective.
 
     ReplayMismatchError names the ranks whose own gradients differed. The step has changed no weight then.
     """

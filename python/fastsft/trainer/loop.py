@@ -49,7 +49,7 @@ class TrainingLoop:
         self.rows = RunRows(trainer)
 
     def _make_schedule(self) -> None:
-        """As the state of the trainer, new or of a checkpoint, has it."""
+        """Build the learning-rate schedule from the trainer state, which is new or resumed."""
         trainer = self.trainer
         trainer.schedule = schedule = schedule_of(
             self.fixed, self.plan.max_steps, self.state.log_history, trainer.plateau_metrics
@@ -128,7 +128,8 @@ class TrainingLoop:
                 if step + 1 < self.plan.steps_per_epoch:
                     self._answer(self.agreed.take_signal())
             ended = self._end_epoch()
-            self._answer(self.agreed.take_signal())  # after the epoch's log: a resumed run has not its losses
+            # After the epoch's log: its losses are not in the checkpoint.
+            self._answer(self.agreed.take_signal())
             epoch, first = epoch + 1, 0
 
     def _end_epoch(self) -> bool:
@@ -154,7 +155,7 @@ class TrainingLoop:
         return stop
 
     def _is_left(self, groups: EpochGroups, step: int) -> bool:
-        """True where a callback stopped before a step of several micro-batches: no update, as there."""
+        """True if a callback stopped before this accumulated step: skip the update, as transformers does."""
         left = groups.size_of(step) > 1 and self.agreed.stops_before_step()
         if left:
             self.trainer.fire("on_substep_end")
@@ -271,7 +272,7 @@ class TrainingLoop:
         try:
             logged = self._log()
         except (NotFiniteError, RollBackError):
-            self.agreed.agree(logged=True)  # a rank that was not asked to log finds the same when it does
+            self.agreed.agree(logged=True)  # the other ranks raise the same error at their next collective
             raise
         if self.agreed.agree(logged=logged):  # a callback of some ranks alone wanted it
             trainer.control.should_log = not logged

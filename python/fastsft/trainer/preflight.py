@@ -39,7 +39,7 @@ _OF_FILES = (
     "_add_sm_patterns_to_gitignore",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
-# Through which a script can bring metrics or evaluations into `train()`.
+# If a subclass overrides one of these, it may evaluate during `train()`.
 _OF_EVALUATION = ("__init__", "train", "evaluate", "log", "add_callback")
 _STEP = "the step is the engine's"
 # Attributes of transformers' Trainer that its own step reads.
@@ -116,7 +116,7 @@ def leave_out_evaluation(args: TrainingArguments) -> None:
 
 
 def check_own_step(trainer: object, **given: object) -> None:
-    """ValueError for what the engine's step would leave out without a word.
+    """Raise ValueError for overridden methods and arguments that the engine would silently ignore.
 
     trainer: its methods that nothing calls are refused where they are not fastsft's own, whether a derived
     class overrides them or a script has put others in their place. given: arguments of transformers' Trainer

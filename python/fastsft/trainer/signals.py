@@ -162,7 +162,7 @@ class SignalGuard:
             self._ends_by = number
 
     def answer_to(self, number: int) -> str:
-        """The line that says what follows from a signal; empty for one that only saves."""
+        """Return the line that says what a signal does; empty for a signal that only saves."""
         if number == self.only_save:
             return ""
         again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""

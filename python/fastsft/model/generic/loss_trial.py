@@ -63,7 +63,7 @@ def check_loss(model: PreTrainedModel) -> None:
 
 
 def _of_trainer(model: PreTrainedModel) -> str:
-    """The means in transformers' Trainer, by the rule of its model_accepts_loss_kwargs."""
+    """Name the means that transformers' Trainer takes, by its rule model_accepts_loss_kwargs."""
     parameters = inspect.signature(model.forward).parameters.values()
     takes_any = any(each.kind == each.VAR_KEYWORD for each in parameters)
     if getattr(model, "accepts_loss_kwargs", takes_any):
