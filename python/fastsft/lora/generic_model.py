@@ -62,7 +62,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.why_padded
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
-        """As CausalLM's, with the sums of experts and adapters, which peft makes in each pass."""
+        """Estimate activation bytes; peft adds experts and their adapters in each forward pass."""
         wrapped = [each for each in self.targets.adapters if each.parameter is not None]
         summed = (
             sum(math.prod(each.weight_shape()) for each in wrapped if each.layer.startswith(f"{unit.name}."))
@@ -139,7 +139,7 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
 
 
 def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
-    """Of peft's `layer`. ValueError where it adapts neither a linear nor a parameter."""
+    """Describe the adapter of peft's `layer`. ValueError if it adapts neither a linear nor a parameter."""
     base = cast("torch.nn.Module", layer.get_base_layer())
     if problem := _problem(layer, base):
         raise ValueError(
@@ -179,7 +179,7 @@ def _gives_tensor(linear: torch.nn.Module) -> bool:
     try:
         with torch.no_grad():
             found = linear(torch.empty(1, 1, linear.in_features, device=linear.weight.device))
-    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # on the meta device; not known
+    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # no forward pass on the meta device
         return True
     return isinstance(found, torch.Tensor)
 

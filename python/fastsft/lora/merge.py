@@ -132,9 +132,9 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
 
 
 def _places_of(adapter: Adapter, model: CausalLM) -> dict[str, int]:
-    """Of the weight that `adapter` changes, in memory and in files: its first element in each tensor.
+    """Find the weight that `adapter` changes: its first element in each tensor of memory and files.
 
-    ValueError where files have a matrix in several tensors, or together with others.
+    ValueError if files have a matrix in several tensors, or together with others.
     """
     import torch
 

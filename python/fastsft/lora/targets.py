@@ -62,7 +62,7 @@ class Adapter:
         }
 
     def weight_shape(self) -> tuple[int, ...]:
-        """Of the parameter that is adapted."""
+        """Return the shape of the adapted parameter."""
         matrix = (self.inputs, self.outputs) if self.is_transposed else (self.outputs, self.inputs)
         return matrix if self.experts is None else (self.experts, *matrix)
 

@@ -87,12 +87,12 @@ def gone_through(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """The value, whose parts become targets or arguments."""
+    """Check a value whose parts become targets or arguments, and return it."""
     return named(gone_through(value))
 
 
 def each_unpacked(values: Any) -> Any:
-    """The values, whose own parts become targets."""
+    """Check values whose own parts become targets, and return them."""
     found = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
     for value in found:
         unpacked(value)

@@ -310,7 +310,7 @@ class Program:
         return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
     def _written_of_marks(self, chat: Chat, prompt: bool, trace: Trace) -> Written:
-        """As `_written`; trace: keeps what the template does with the marks."""
+        """Render a chat of marks; trace: keeps all operations of the template on them."""
         if self._watched is None:
             raise Unforeseen("the template cannot be watched")
         environment, template = self._watched
