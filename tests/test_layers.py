@@ -54,7 +54,7 @@ BROKEN = [
     ("storage/x.cpp", "#  include <c10/util/Half.h>\n", 1, "builds without torch"),
     ("train/x.cpp", "#include <pybind11/pybind11.h>\n", 1, "only bindings/ knows Python"),
     ("train/x.cpp", "#include <torch/csrc/utils/pybind.h>\n", 1, "only bindings/ knows Python"),
-    ("shard/full_shard.cpp", "void f();\nc10d::Work* w;\n", 2, "names c10d"),
+    ("shard/strategies.cpp", "void f();\nc10d::Work* w;\n", 2, "names c10d"),
     ("train/x.cpp", "#include <torch/csrc/distributed/c10d/Store.hpp>\n", 1, "names c10d"),
     ("chat/x.cpp", "\nthread_local int a;\n", 2, "pass a buffer"),
     ("ops/x.cpp", "int a;\n#ifdef __CUDACC__\n#endif\n", 2, "a device is a file"),
@@ -98,7 +98,7 @@ BROKEN = [
     ("ops/swiglu/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", [](int a) {});', 2, "named function"),
     ("ops/swiglu/swiglu_cpu.cpp", KERNEL % 'm.impl("swiglu", elsewhere);', 2, "not defined in this file"),
     (
-        "model/llama.cpp",
+        "model/families.cpp",
         "void f(int a) { check_swiglu(a); }\n" + KERNEL % 'm.impl("swiglu", f);',
         2,
         "registered in ops/",

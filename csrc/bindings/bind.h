@@ -18,7 +18,7 @@ void bind_data_survey(pybind11::module_& module);
 void bind_optim(pybind11::module_& module);
 void bind_model_adapters(pybind11::module_& module);
 void bind_model(pybind11::module_& module);
-void bind_model_called(pybind11::module_& module);
+void bind_model_generic(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_model_decoder(pybind11::module_& module);
 void bind_checkpoint_parts(pybind11::module_& module);

@@ -33,8 +33,8 @@ std::tuple<py::array_t<int64_t>, py::array_t<int64_t>, py::array_t<bool>> padded
 
 std::map<std::string, DataReport::Entry> entries(const DataReport& self) {
   std::map<std::string, DataReport::Entry> result;
-  for (size_t i = 0; i < kNumRemarks; ++i) {
-    const auto remark = static_cast<Remark>(i);
+  for (size_t i = 0; i < kNumIssues; ++i) {
+    const auto remark = static_cast<Issue>(i);
     if (self.entry(remark).count > 0) result[name_of(remark)] = self.entry(remark);
   }
   return result;
@@ -42,8 +42,8 @@ std::map<std::string, DataReport::Entry> entries(const DataReport& self) {
 
 std::map<std::string, int64_t> actions(const DataReport::Entry& self) {
   std::map<std::string, int64_t> result;
-  for (size_t i = 0; i < kNumActions; ++i) {
-    if (self.by_action[i] > 0) result[name_of(static_cast<Action>(i))] = self.by_action[i];
+  for (size_t i = 0; i < kNumOutcomes; ++i) {
+    if (self.by_action[i] > 0) result[name_of(static_cast<Outcome>(i))] = self.by_action[i];
   }
   return result;
 }
@@ -63,17 +63,17 @@ std::vector<int64_t> dropped(const DataReport& self) {
 }  // namespace
 
 void bind_chat(py::module_& module) {
-  py::class_<DataFault>(module, "DataFault")
-      .def_property_readonly("kind", [](const DataFault& self) { return name_of(self.kind); })
-      .def_readonly("record", &DataFault::record)
-      .def_readonly("message", &DataFault::message)
-      .def_property_readonly("remark", [](const DataFault& self) { return name_of(self.remark); })
-      .def_readonly("file", &DataFault::file)
-      .def_readonly("line", &DataFault::line)
-      .def_readonly("byte", &DataFault::byte)
-      .def_readonly("excerpt", &DataFault::excerpt)
-      .def_readonly("always_stops", &DataFault::always_stops)
-      .def("__str__", &DataFault::what);
+  py::class_<RecordError>(module, "RecordError")
+      .def_property_readonly("kind", [](const RecordError& self) { return name_of(self.kind); })
+      .def_readonly("record", &RecordError::record)
+      .def_readonly("message", &RecordError::message)
+      .def_property_readonly("remark", [](const RecordError& self) { return name_of(self.remark); })
+      .def_readonly("file", &RecordError::file)
+      .def_readonly("line", &RecordError::line)
+      .def_readonly("byte", &RecordError::byte)
+      .def_readonly("excerpt", &RecordError::excerpt)
+      .def_readonly("always_stops", &RecordError::always_stops)
+      .def("__str__", &RecordError::what);
   py::class_<DataReport::Entry>(module, "ReportEntry")
       .def_readonly("count", &DataReport::Entry::count)
       .def_readonly("first", &DataReport::Entry::first)

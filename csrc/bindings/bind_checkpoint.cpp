@@ -8,8 +8,10 @@
 #include "bindings/bind.h"
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/model_loader.h"
+#include "checkpoint/model_ranges.h"
 #include "checkpoint/save_model.h"
-#include "checkpoint/state_dict_order.h"
+#include "checkpoint/saved_form.h"
+#include "checkpoint/state_file.h"
 #include "checkpoint/training_state.h"
 #include "core/error.h"
 #include "train/engine.h"
@@ -112,6 +114,116 @@ void bind_checkpoint(py::module_& module) {
            "shape or dtype.")
       .def("finish", &ModelLoader::finish, "where"_a, Unlocked(),
            "Names that were ignored on purpose. ValueError for missing and unknown tensors.");
+}
+
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Written = std::pair<std::vector<FileDigest>, std::vector<RangeDigest>>;
+
+StatePart live_part(Engine& engine) {
+  engine.await_states();
+  return part_to_write(engine.strategy(), engine.communicator());
+}
+
+ModelFilePlan model_plan(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
+  return plan_model_files(state_dict_order(engine.strategy().states()),
+                          {weight_dtype(dtype), max_shard_size, engine.saved_form()});
+}
+
+TensorSpec spec_of(const std::string& name, const std::string& dtype,
+                   const std::vector<uint64_t>& shape) {
+  const auto found = find_dtype(dtype);
+  require(found.has_value(), name, ": expected a type of safetensors, got \"", dtype, "\"");
+  return {name, *found, shape};
+}
+
+// A copy of what one rank writes, and the engine that it is of.
+class EngineStaging {
+ public:
+  explicit EngineStaging(Engine& engine) : engine_(engine) {}
+
+  int64_t nbytes() { return staging_bytes(live_part(engine_)); }
+  void stage() { staging_.copy(live_part(engine_)); }
+  Written write(const std::string& directory, const std::string& dtype, uint64_t max_shard_size,
+                bool with_model, bool with_state) {
+    WrittenPart part =
+        write_part(direct_file_system(), directory, staging_.part(),
+                   with_model ? model_plan(engine_, dtype, max_shard_size) : ModelFilePlan{},
+                   with_state, Priority::kLow);
+    return {std::move(part.files), std::move(part.ranges)};
+  }
+
+ private:
+  Engine& engine_;
+  StateStaging staging_;
+};
+
+uint64_t model_bytes(Engine& engine, const std::string& dtype, uint64_t max_shard_size) {
+  return model_plan(engine, dtype, max_shard_size).bytes();
+}
+
+}  // namespace
+
+void bind_checkpoint_parts(py::module_& module) {
+  py::class_<EngineStaging>(module, "CheckpointStaging",
+                            "A host copy of what this rank writes of a checkpoint.")
+      .def(py::init<Engine&>(), "engine"_a, py::keep_alive<1, 2>())
+      .def_property_readonly("nbytes", py::cpp_function(&EngineStaging::nbytes, Unlocked()),
+                             "that the copy takes")
+      .def("stage", &EngineStaging::stage, Unlocked(), "Copies what the engine holds now.")
+      .def("write", &EngineStaging::write, "directory"_a, py::kw_only(), "dtype"_a,
+           "max_shard_size"_a, "with_model"_a, "with_state"_a, Unlocked(),
+           "Writes the copy as write_part does, while training goes on.");
+  module.def(
+      "write_part",
+      [](Engine& engine, const std::string& directory, const std::string& dtype,
+         uint64_t max_shard_size, bool with_model, bool with_state) -> Written {
+        // Weights alone are the end of a run, read back at once; a checkpoint is for the day it is
+        // needed.
+        FileSystem& file_system = with_state ? direct_file_system() : posix_file_system();
+        WrittenPart part =
+            write_part(file_system, directory, live_part(engine),
+                       with_model ? model_plan(engine, dtype, max_shard_size) : ModelFilePlan{},
+                       with_state, Priority::kNormal);
+        return {std::move(part.files), std::move(part.ranges)};
+      },
+      "engine"_a, "directory"_a, py::kw_only(), "dtype"_a, "max_shard_size"_a, "with_model"_a,
+      "with_state"_a, Unlocked(),
+      "Writes this rank's bytes of the model's files and its training state, durable on return;\n"
+      "not collective. Returns digests: (own files, ranges of the model's files).");
+  module.def(
+      "check_model_part",
+      [](Engine& engine, const std::string& directory, const std::string& dtype,
+         uint64_t max_shard_size) {
+        check_model_ranges(directory, model_plan(engine, dtype, max_shard_size), live_part(engine));
+      },
+      "engine"_a, "directory"_a, py::kw_only(), "dtype"_a, "max_shard_size"_a, Unlocked(),
+      "Reads this rank's bytes back. RuntimeError names the file and what differs.");
+  module.def(
+      "carry_from_file",
+      [](Engine& engine, const std::string& name, const std::string& dtype,
+         const std::vector<uint64_t>& shape, const std::string& path,
+         uint64_t begin) { engine.saved_form().carry(spec_of(name, dtype, shape), path, begin); },
+      "engine"_a, "name"_a, "dtype"_a, "shape"_a, "path"_a, "begin"_a,
+      "Saved models have this tensor as well: bytes of `path` from `begin` on, as they are.");
+  module.def(
+      "carry_values",
+      [](Engine& engine, const std::string& name, const std::string& dtype,
+         const std::vector<uint64_t>& shape, const py::bytes& data) {
+        engine.saved_form().carry(spec_of(name, dtype, shape), std::string(data));
+      },
+      "engine"_a, "name"_a, "dtype"_a, "shape"_a, "data"_a,
+      "Saved models have this tensor as well.");
+  module.def(
+      "save_in_own_type",
+      [](Engine& engine, const std::string& name, const std::string& dtype) {
+        engine.saved_form().dtypes[name] = weight_dtype(dtype);
+      },
+      "engine"_a, "name"_a, "dtype"_a,
+      "The tensor of this name is saved as float32, bfloat16 or float16, whatever the others are.");
+  module.def("model_bytes", &model_bytes, "engine"_a, "dtype"_a, "max_shard_size"_a,
+             "Of all files of the model together.");
 }
 
 }  // namespace fastsft::bindings

@@ -1,10 +1,12 @@
 #include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "bindings/bind.h"
-#include "core/forked_child.h"
-#include "core/phase_deadline.h"
+#include "core/rank_status.h"
 #include "core/start_threads.h"
-#include "core/whereabouts.h"
+#include "core/watchdog.h"
 #include "train/device_failure.h"
 
 namespace fastsft::bindings {
@@ -15,6 +17,25 @@ namespace {
 void set_error_of_torch(const char* name, const c10::Error& error) {
   const auto kind = pybind11::module_::import("torch").attr(name);
   pybind11::set_error(kind, error.what_without_backtrace());
+}
+
+pid_t parent_at_fork = 0;
+
+void answer_sigterm(int number, siginfo_t* info, void* /*context*/) {
+  if (info->si_pid != parent_at_fork && ::getppid() == parent_at_fork) return;
+  std::signal(number, SIG_DFL);
+  ::kill(::getpid(), number);  // it comes when this handler has returned
+}
+
+// How this process, a forked one, answers SIGTERM from now on: its parent's ends it, as by default
+// (a pool that is ended). Anybody else's came to the whole group of processes: the parent answers
+// it, and its children go on until it ends them. Without the parent every SIGTERM ends it.
+void end_at_parents_sigterm() {
+  parent_at_fork = ::getppid();
+  struct sigaction action {};
+  action.sa_sigaction = answer_sigterm;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
 }
 
 }  // namespace
@@ -39,11 +60,11 @@ void bind_core(pybind11::module_& module) {
   pybind11::register_exception<ThreadDenied>(module, "ThreadDeniedError", PyExc_RuntimeError);
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
-  module.def("whereabouts", [] { return Whereabouts::instance().text(); });
+  module.def("rank_status", [] { return RankStatus::instance().text(); });
   // The place of this process as its launcher says it, for messages before there is a group.
   module.def(
       "set_place",
-      [](int rank, int world_size) { Whereabouts::instance().set_rank(rank, world_size); },
+      [](int rank, int world_size) { RankStatus::instance().set_rank(rank, world_size); },
       pybind11::arg("rank"), pybind11::arg("world_size"));
   module.def(
       "enter_phase",

@@ -1,10 +1,17 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
+#include "bindings/arrays.h"
 #include "bindings/bind.h"
+#include "checkpoint/model_loader.h"
+#include "core/error.h"
+#include "model/adapters.h"
 #include "model/config.h"
 #include "model/layout.h"
 #include "model/rope_table.h"
+#include "model/text_decoder.h"
+#include "shard/state_options.h"
 
 namespace fastsft::bindings {
 namespace {
@@ -90,6 +97,117 @@ void bind_model(py::module_& module) {
       py::arg_v("adapters", AdapterOptions(), "AdapterOptions()"),
       py::call_guard<py::gil_scoped_release>(),
       "Units of what is trained with the places of their tensors. ValueError as count_parameters.");
+}
+
+namespace {
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+c10::ScalarType float_dtype(const std::string& given) {
+  for (const auto& [name, dtype] : option_names(c10::ScalarType::Float)) {
+    if (given == name) return dtype;
+  }
+  throw_invalid("dtype: expected float32, bfloat16 or float16, got ", given);
+}
+
+at::Tensor read(TextDecoder& self, const IntArray& ids) {
+  const auto tokens = view(ids);
+  const py::gil_scoped_release unlocked;
+  return self.read(tokens);
+}
+
+}  // namespace
+
+void bind_model_decoder(py::module_& module) {
+  py::class_<TextDecoder>(
+      module, "TextDecoder",
+      "A model of a native family that continues one text; keys and values are kept.")
+      .def(py::init([](const std::string& config_json, const std::string& dtype,
+                       const std::string& device) {
+             return std::make_unique<TextDecoder>(parse_model_config(config_json),
+                                                  float_dtype(dtype), at::Device(device));
+           }),
+           "config_json"_a, py::kw_only(), "dtype"_a = "float32", "device"_a = "cpu", Unlocked(),
+           "config_json: text of config.json. dtype: float32 or bfloat16. ValueError for a family\n"
+           "or a setting that has no native form.")
+      .def(
+          "load",
+          [](TextDecoder& self, const std::string& directory) {
+            const auto states = self.states();
+            return read_model({states.begin(), states.end()}, directory);
+          },
+          "directory"_a, Unlocked(),
+          "Read the safetensors weights of a model directory, on this rank alone. Returns\n"
+          "sentences that the user should see. ValueError when they do not fit the config.")
+      .def(
+          "loader",
+          [](TextDecoder& self) {
+            const auto states = self.states();
+            return std::make_unique<ModelLoader>(
+                std::vector<UnitState>{states.begin(), states.end()});
+          },
+          py::keep_alive<0, 1>(), "A WeightLoader of its weights, instead of `load`.")
+      .def(
+          "read", &read, "ids"_a,
+          "Read token ids (int64 [n], n >= 1) after those before. Returns the logits of the next\n"
+          "token, float32 [vocab_size] on the device. ValueError for an id outside the vocabulary.")
+      .def("truncate", &TextDecoder::truncate, "length"_a,
+           "Forget all but the first `length` tokens. ValueError when there are fewer.")
+      .def_property_readonly("length", &TextDecoder::length, "Number of tokens read.");
+}
+
+namespace {
+
+namespace py = pybind11;
+
+template <typename Value>
+py::object equals(const Value& self, const py::object& other) {
+  return py::bool_(py::isinstance<Value>(other) && self == other.cast<Value>());
+}
+
+std::string representation(const AdapterLinear& self) {
+  return py::str("AdapterLinear(module={!r}, rank={!r}, scale={!r})")
+      .format(self.module, self.rank, self.scale);
+}
+
+std::string representation(const AdapterOptions& self) {
+  return py::str("AdapterOptions(linears={!r}, dropout={!r}, trained={!r})")
+      .format(self.linears, self.dropout, self.trained);
+}
+
+}  // namespace
+
+void bind_model_adapters(py::module_& module) {
+  py::class_<AdapterLinear>(module, "AdapterLinear",
+                            "A low-rank adapter of a linear module: scale * dropout(x) A^T B^T.")
+      .def(py::init([](const std::string& name, int64_t rank, double scale) {
+             return AdapterLinear{name, rank, scale};
+           }),
+           py::arg("module"), py::kw_only(), py::arg("rank"), py::arg("scale"))
+      .def_readonly("module", &AdapterLinear::module, "\"model.layers.0.self_attn.q_proj\"")
+      .def_readonly("rank", &AdapterLinear::rank)
+      .def_readonly("scale", &AdapterLinear::scale)
+      .def("__eq__", &equals<AdapterLinear>)
+      .def("__repr__", [](const AdapterLinear& self) { return representation(self); });
+  py::class_<AdapterOptions>(module, "AdapterOptions",
+                             "What is trained next to a frozen model; empty: the whole model, "
+                             "without adapters. Never changes.")
+      .def(py::init([](const std::vector<AdapterLinear>& linears, double dropout,
+                       const std::vector<std::string>& trained) {
+             return AdapterOptions{linears, dropout, trained};
+           }),
+           py::kw_only(), py::arg("linears") = std::vector<AdapterLinear>(),
+           py::arg("dropout") = 0.0, py::arg("trained") = std::vector<std::string>())
+      .def_readonly("linears", &AdapterOptions::linears)
+      .def_readonly("dropout", &AdapterOptions::dropout, "of what adapters read")
+      .def_readonly("trained", &AdapterOptions::trained,
+                    "names of the model's parameters that are trained, too")
+      .def("__bool__", [](const AdapterOptions& self) { return !self.empty(); })
+      .def("__eq__", &equals<AdapterOptions>)
+      .def("__repr__", [](const AdapterOptions& self) { return representation(self); });
 }
 
 }  // namespace fastsft::bindings

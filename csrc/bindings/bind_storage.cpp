@@ -16,8 +16,8 @@
 #include "storage/run_lock.h"
 #include "storage/safetensors_reader.h"
 #include "storage/safetensors_writer.h"
-#include "storage/shard_plan.h"
 #include "storage/staged_files.h"
+#include "storage/weight_files.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;

@@ -1,17 +1,45 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+
 #include "bindings/bind.h"
 #include "core/error.h"
+#include "core/rank_status.h"
+#include "shard/strategy.h"
+#include "shard/unit_state.h"
 #include "storage/crc32c.h"
 #include "sync/bucket.h"
 #include "sync/row_group.h"
+#include "sync/shared_memory.h"
+#include "train/engine.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
 
 namespace fastsft::bindings {
 namespace {
+
+enum class UnitValues { kCompute, kMaster };
+
+// Collective over the ranks of this copy: the unit's flat values without padding, whole on every
+// rank, on the strategy's device. kCompute: what forward reads, in its dtype; kMaster: float32. The
+// result is nobody else's memory.
+at::Tensor whole_unit(Strategy& strategy, size_t unit, UnitValues values) {
+  const ScopedPhase phase("gathering weights to send");
+  const ParamUnit& layout = *strategy.states()[unit].unit;
+  const auto computed =
+      values == UnitValues::kCompute ? strategy.compute_range(unit) : std::nullopt;
+  const at::Tensor range =
+      computed ? *computed : read_master(strategy.states()[unit]).to(strategy.device());
+  if (strategy.replicated()) return range.narrow(0, 0, layout.numel()).clone();
+  Communicator& shards = strategy.shards();
+  const at::Tensor whole = at::empty({range.numel() * shards.world_size()}, range.options());
+  shards.all_gather(whole, range, layout.name())->wait();
+  return whole.narrow(0, 0, layout.numel());
+}
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 using WireTensor = std::tuple<std::string, std::string, std::vector<uint64_t>>;
@@ -108,6 +136,92 @@ void bind_sync(py::module_& module) {
       [](const at::Tensor& gathered, const Tensors& rows, const std::vector<Shape>& shapes,
          int64_t world_size) { return join_rows(gathered, rows, shapes, world_size); },
       "gathered"_a, "rows"_a, "shapes"_a, "world_size"_a, Unlocked());
+}
+
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  require(tensor.is_cpu() && tensor.is_contiguous(),
+          "shared memory: expected a contiguous tensor on the CPU");
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
+// the last to let go of one: torch then asks for the interpreter, and a process that ends is
+// aborted.
+struct HeldTensors {
+  std::vector<at::Tensor> tensors;
+};
+
+}  // namespace
+
+void bind_sync_memory(py::module_& module) {
+  py::class_<HeldTensors>(module, "HeldTensors")
+      .def(
+          py::init([](std::vector<at::Tensor> tensors) { return HeldTensors{std::move(tensors)}; }),
+          "tensors"_a);
+  py::class_<SharedMemory>(module, "SharedMemory")
+      .def(py::init<const std::string&, size_t, size_t, uint64_t>(), "name"_a, "rank"_a, "size"_a,
+           "slot_bytes"_a, Unlocked())
+      .def("meet", &SharedMemory::meet, "deadline_s"_a, Unlocked())
+      .def(
+          "broadcast",
+          [](SharedMemory& memory, const at::Tensor& tensor, double deadline_s) {
+            memory.broadcast(bytes_of(tensor), deadline_s);
+          },
+          "tensor"_a, "deadline_s"_a, Unlocked())
+      .def(
+          "all_gather",
+          [](SharedMemory& memory, const at::Tensor& mine, const at::Tensor& all,
+             double deadline_s) { memory.all_gather(bytes_of(mine), bytes_of(all), deadline_s); },
+          "mine"_a, "all"_a, "deadline_s"_a, Unlocked())
+      .def("abort", &SharedMemory::abort);
+}
+
+namespace {
+
+std::vector<std::pair<std::string, at::Tensor>> gather_unit(Engine& engine, size_t unit,
+                                                            bool master) {
+  require(unit < engine.units().size(), "unit ", unit, " of ", engine.units().size());
+  engine.await_states();
+  const at::Tensor flat =
+      whole_unit(engine.strategy(), unit, master ? UnitValues::kMaster : UnitValues::kCompute);
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& slot : engine.units()[unit].slots()) {
+    tensors.emplace_back(slot.name, flat.narrow(0, slot.offset, slot.numel()).view(slot.shape));
+  }
+  return tensors;
+}
+
+std::vector<std::vector<std::pair<std::string, std::vector<int64_t>>>> unit_tensors(
+    const Engine& engine) {
+  std::vector<std::vector<std::pair<std::string, std::vector<int64_t>>>> units;
+  for (const auto& unit : engine.units()) {
+    auto& tensors = units.emplace_back();
+    for (const auto& slot : unit.slots()) tensors.emplace_back(slot.name, slot.shape);
+  }
+  return units;
+}
+
+// Of what forward reads.
+std::string compute_dtype(Engine& engine) {
+  const auto range = engine.strategy().compute_range(0);
+  const auto dtype = range ? range->scalar_type() : at::kFloat;
+  for (const auto& [name, one] : option_names(dtype)) {
+    if (one == dtype) return name;
+  }
+  throw_runtime("a compute dtype without a name");
+}
+
+}  // namespace
+
+void bind_sync_engine(py::module_& module) {
+  module.def("gather_unit", &gather_unit, "engine"_a, "unit"_a, py::kw_only(), "master"_a,
+             py::call_guard<py::gil_scoped_release>());
+  module.def("compute_dtype", &compute_dtype, "engine"_a);
+  module.def("unit_tensors", &unit_tensors, "engine"_a);
 }
 
 }  // namespace fastsft::bindings

@@ -5,8 +5,12 @@
 
 #include "bindings/bind.h"
 #include "core/start_threads.h"
-#include "tokenizer/called_tokenizer.h"
+#include "tokenizer/byte_level/byte_level_tokenizer.h"
+#include "tokenizer/files/json_vocabulary.h"
 #include "tokenizer/files/tokenizer_files.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
+#include "tokenizer/library_tokenizer.h"
+#include "tokenizer/python_tokenizer.h"
 #include "tokenizer/sentencepiece/word_starts.h"
 
 namespace fastsft::bindings {
@@ -34,8 +38,8 @@ py::array_t<T> to_owning_array(std::vector<T> list) {
   return py::array_t<T>(held->size(), held->data(), base);
 }
 
-// The texts' UTF-8, which their owner keeps. Takes no notice of each that it reads, as a caster
-// of views does. A tuple: nobody can take a text out of it while the lock is given away.
+// Returns views of the UTF-8 of `texts`. Unlike pybind11's string_view caster this does not
+// register each str to keep it alive; a tuple is immutable, so its strs outlive a GIL release.
 std::vector<std::string_view> view_texts(const py::tuple& texts) {
   std::vector<std::string_view> views;
   views.reserve(texts.size());
@@ -73,7 +77,7 @@ std::vector<std::vector<int32_t>> encode_batch(const Tokenizer& self,
                                                const std::vector<std::string>& texts,
                                                bool as_plain_text) {
   std::vector<std::vector<int32_t>> rows(texts.size());
-  run_in_parts(texts.size(), 0, [&](size_t begin, size_t end) {
+  parallel_for(texts.size(), 0, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) rows[i] = encode(self, texts[i], as_plain_text);
   });
   return rows;
@@ -93,8 +97,8 @@ TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& tex
 
 // Masks of the 64-byte blocks of `data`, by one of the ways that this machine can go.
 std::vector<std::pair<uint64_t, uint64_t>> byte_masks(size_t finder, std::string_view data) {
-  std::vector<ByteMasks> masks(data.size() / kBlockSize);
-  find_bytes_by(finder, data.data(), masks.size(), masks.data());
+  std::vector<ByteMasks> masks(data.size() / 64);
+  mask_finders().at(finder)(data.data(), masks.size(), masks.data());
   std::vector<std::pair<uint64_t, uint64_t>> result;
   for (const ByteMasks& each : masks) result.emplace_back(each.spaces, each.leads);
   return result;
@@ -165,9 +169,9 @@ void bind_tokenizer(py::module_& module) {
       .def_property_readonly("legacy", &Tokenizer::legacy)
       .def_property_readonly("vocab_size", &Tokenizer::vocab_size)
       .def_property_readonly("named", &Tokenizer::named);
-  py::class_<CalledTokenizer, Tokenizer, std::shared_ptr<CalledTokenizer>>(module,
-                                                                           "CalledTokenizer")
-      .def(py::init<CalledTokenizer::Encode, std::function<bool()>, NamedIds>(), py::arg("encode"),
+  py::class_<PythonTokenizer, Tokenizer, std::shared_ptr<PythonTokenizer>>(module,
+                                                                           "PythonTokenizer")
+      .def(py::init<PythonTokenizer::Encode, std::function<bool()>, NamedIds>(), py::arg("encode"),
            py::arg("legacy"), py::arg("named"));
   module.def(
       "make_llama_tokenizer",
@@ -176,9 +180,71 @@ void bind_tokenizer(py::module_& module) {
                                                 std::move(settings));
       },
       py::arg("vocab_file"), py::arg("settings"), release());
-  module.def("num_mask_finders", &num_mask_finders);
+  module.def("num_mask_finders", [] { return mask_finders().size(); });
   module.def("byte_masks", &byte_masks, py::arg("finder"), py::arg("data"));
   module.def("load_tokenizer", &load_tokenizer, py::arg("directory"), release());
+}
+
+namespace {
+
+namespace py = pybind11;
+
+std::shared_ptr<Tokenizer> parse_json_tokenizer(const std::string& text, const std::string& where,
+                                                const JsonTokenizerSettings& settings) {
+  return make_json_tokenizer(parse_tokenizer_json(text, where), settings);
+}
+
+std::shared_ptr<Tokenizer> read_json_tokenizer(const std::string& path,
+                                               const JsonTokenizerSettings& settings) {
+  return make_json_tokenizer(read_tokenizer_json(path), settings);
+}
+
+}  // namespace
+
+void bind_tokenizer_json(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::register_exception<UnsupportedTokenizer>(module, "UnsupportedTokenizerError",
+                                               PyExc_ValueError);
+  py::class_<GivenToken>(module, "GivenToken")
+      .def(py::init<AddedToken, bool, bool>(), py::arg("token"), py::arg("replaces_file") = false,
+           py::arg("replaces_other") = false)
+      .def_readonly("token", &GivenToken::token)
+      .def_readonly("replaces_file", &GivenToken::replaces_file)
+      .def_readonly("replaces_other", &GivenToken::replaces_other);
+  py::class_<JsonTokenizerSettings>(module, "JsonTokenizerSettings")
+      .def(py::init<>())
+      .def_readwrite("added", &JsonTokenizerSettings::added)
+      .def_readwrite("bos", &JsonTokenizerSettings::bos)
+      .def_readwrite("eos", &JsonTokenizerSettings::eos)
+      .def_readwrite("unk", &JsonTokenizerSettings::unk)
+      .def_readwrite("pad", &JsonTokenizerSettings::pad)
+      .def_readwrite("add_prefix_space", &JsonTokenizerSettings::add_prefix_space)
+      .def_readwrite("adds_bos", &JsonTokenizerSettings::adds_bos)
+      .def_readwrite("adds_eos", &JsonTokenizerSettings::adds_eos)
+      .def_readwrite("legacy", &JsonTokenizerSettings::legacy);
+  py::class_<ByteLevelTokenizer, Tokenizer, std::shared_ptr<ByteLevelTokenizer>>(
+      module, "ByteLevelTokenizer")
+      .def("use_portable_code", &ByteLevelTokenizer::use_portable_code);
+  py::class_<LibraryCalls>(module, "LibraryCalls")
+      .def(py::init<>())
+      .def_readwrite("encode", &LibraryCalls::encode)
+      .def_readwrite("decode", &LibraryCalls::decode)
+      .def_readwrite("token_text", &LibraryCalls::token_text)
+      .def_readwrite("find_token", &LibraryCalls::find_token)
+      .def_readwrite("special_ids", &LibraryCalls::special_ids)
+      .def_readwrite("control_ids", &LibraryCalls::control_ids)
+      .def_readwrite("vocab_size", &LibraryCalls::vocab_size)
+      .def_readwrite("named", &LibraryCalls::named)
+      .def_readwrite("adds_bos", &LibraryCalls::adds_bos)
+      .def_readwrite("adds_eos", &LibraryCalls::adds_eos)
+      .def_readwrite("legacy", &LibraryCalls::legacy);
+  py::class_<LibraryTokenizer, Tokenizer, std::shared_ptr<LibraryTokenizer>>(module,
+                                                                             "LibraryTokenizer")
+      .def(py::init<LibraryCalls>(), py::arg("calls"));
+  module.def("parse_json_tokenizer", &parse_json_tokenizer, py::arg("text"), py::arg("where"),
+             py::arg("settings"), release());
+  module.def("read_json_tokenizer", &read_json_tokenizer, py::arg("path"), py::arg("settings"),
+             release());
 }
 
 }  // namespace fastsft::bindings

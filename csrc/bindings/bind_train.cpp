@@ -156,7 +156,7 @@ void bind_results(py::module_& module) {
 
   py::class_<trace::RecordedSpan>(module, "RecordedSpan", "Work between two times.")
       .def_property_readonly(
-          "lane", [](const trace::RecordedSpan& span) { return trace::lane_name(span.lane); })
+          "track", [](const trace::RecordedSpan& span) { return trace::track_name(span.track); })
       .def_readonly("name", &trace::RecordedSpan::name)
       .def_readonly("began", &trace::RecordedSpan::began)
       .def_readonly("ended", &trace::RecordedSpan::ended)

@@ -1,9 +1,13 @@
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bind.h"
 #include "bindings/python_model.h"
 #include "model/linears.h"
 #include "model/recompute.h"
+#include "ops/gemm/tuned_gemms.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "train/memory.h"
 
 namespace fastsft::bindings {
@@ -24,7 +28,7 @@ MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape
       micro_batch;
   std::tie(request.step_tokens, request.step_labels, request.micro_batches) = step;
   const py::gil_scoped_release released;
-  if (model != nullptr) return plan_called_memory(model->layout, request);
+  if (model != nullptr) return plan_generic_memory(model->layout, request);
   return plan_memory(parse_model_config(config_json), request);
 }
 
@@ -77,6 +81,38 @@ void bind_train_memory(py::module_& module) {
       .def_static("count", &AllocationMeter::count, "Pieces of memory since start.")
       .def_static("held", &AllocationMeter::held, "Bytes now.")
       .def_static("peak", &AllocationMeter::peak, "The most bytes at once since start.");
+}
+
+namespace py = pybind11;
+
+void bind_train_products(py::module_& module) {
+  module.def(
+      "tuned_gemms", [] { return to_json(TunedGemms::instance().entries()); },
+      "JSON array of this process's tuned products, by which it runs them on a GPU.");
+  module.def(
+      "set_tuned_gemms",
+      [](const std::string& json) { TunedGemms::instance().set(parse_tuned_gemms(json)); },
+      py::arg("json"), "Products run by these from here on. ValueError for another text.");
+}
+
+namespace py = pybind11;
+
+void bind_optim(py::module_& module) {
+  py::class_<Schedule>(module, "Schedule", "Learning rates by step.")
+      .def(py::init([](const std::string& name, double learning_rate, int64_t warmup_steps,
+                       int64_t total_steps, const ScheduleOptions& options) {
+             return Schedule(name, {learning_rate, warmup_steps, total_steps, options});
+           }),
+           py::arg("name"), py::kw_only(), py::arg("learning_rate"), py::arg("warmup_steps"),
+           py::arg("total_steps"), py::arg("options") = ScheduleOptions{},
+           "learning_rate: the peak. ValueError for an unknown name or option, or a bad value.")
+      .def("rate", &Schedule::rate, py::arg("step"), "Of the 0-based optimizer step.");
+  module.def(
+      "optimizers", [] { return OptimizerRegistry::instance().names(); },
+      "Names of optimizers, sorted: StateOptions.optimizer.");
+  module.def(
+      "schedule_names", [] { return ScheduleRegistry::instance().names(); },
+      "All of them, sorted.");
 }
 
 }  // namespace fastsft::bindings

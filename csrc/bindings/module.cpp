@@ -16,7 +16,7 @@ PYBIND11_MODULE(_C, module) {
   bind_shard(module);
   bind_model_adapters(module);  // others have its options as defaults
   bind_model(module);
-  bind_model_called(module);
+  bind_model_generic(module);
   bind_sync(module);
   bind_data_labels(module);
   bind_data_formats(module);

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "model/called_model.h"
+#include "model/generic_model.h"
 
 namespace fastsft::bindings {
 
-// The units of a model as its forward and backward in Python sees them; valid during the call.
-// Called with or without autograd, which never sees what happens here.
+// The units of a model for its forward and backward in Python; valid during the call. Nothing here
+// is recorded by autograd.
 class UnitAccess {
  public:
   explicit UnitAccess(Strategy& strategy) : strategy_(&strategy) {}
@@ -22,14 +22,14 @@ class UnitAccess {
   void release(size_t unit) const;
   // The whole flat gradient of `unit` to write into, until `reduce`.
   at::Tensor gradient(size_t unit) const;
-  // Whether what is at `offset` of the gradient counts already: the next write adds to it. Asked
-  // once a write.
-  bool adds_to_gradient(size_t unit, int64_t offset) const;
-  // Of the tensors that begin at `offsets`, those that nothing was written to become zero; then
-  // the unit's gradient of this micro-batch is complete.
+  // Returns true if `offset` was already written in this step, so the next write must accumulate.
+  // Marks it as written: call once per write.
+  bool begin_write(size_t unit, int64_t offset) const;
+  // Sets the gradients at `places` (offset, numel) to zero if nothing was written there, then
+  // reduces the unit's gradient of this micro-batch.
   void reduce(size_t unit, const std::vector<std::pair<int64_t, int64_t>>& places) const;
 
-  // Of units that nothing updates.
+  // Frozen units.
   bool frozen_by_ranges() const { return strategy_->frozen().by_ranges(); }
   at::Tensor gather_frozen(size_t unit) const;
   void prefetch_frozen(size_t unit) const;
@@ -47,8 +47,8 @@ class PythonModel : public ModelCalls {
   explicit PythonModel(pybind11::object object) : object_(std::move(object)) {}
   ~PythonModel() override;
 
-  void forward_backward(const Batch& batch, Strategy& strategy, const DrawPlace& draws,
-                        double label_smoothing, const at::Tensor& loss) override;
+  void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
+                        const at::Tensor& loss) override;
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss) override;
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
@@ -57,9 +57,9 @@ class PythonModel : public ModelCalls {
   pybind11::object object_;
 };
 
-// What Python hands to the engine: the layout, and the object that is called.
+// A GenericModel to be: its layout, and the Python object that computes.
 struct PythonModelMaker {
-  CalledLayout layout;
+  GenericLayout layout;
   pybind11::object object;
 
   std::unique_ptr<Model> make() const;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "chat/json_scanner.h"
-#include "chat/json_text.h"
 #include "core/error.h"
+#include "core/json_scanner.h"
+#include "core/json_text.h"
 
 namespace fastsft {
 namespace {

@@ -7,23 +7,23 @@
 
 namespace fastsft {
 
-// The ids that a template needs of calls. kAny: made of nine letters and digits. kShort: the same,
-// and others than those of nine characters, which Mistral's templates refuse, are replaced. kNamed:
-// "functions.NAME:NUMBER", as Kimi's models write them in place of the name.
+// The call ids that a template needs. kAny: made of nine letters and digits. kShort: as kAny, and
+// ids of other lengths, which Mistral's templates refuse, are replaced. kNamed:
+// "functions.NAME:NUMBER", which Kimi's models write in place of the name.
 enum class CallIdForm { kNone, kAny, kShort, kNamed };
 
-// Gives ids to the calls and results of one conversation that have none. They depend on nothing but
-// the calls, and a result gets the id of its call: the first one that is not answered yet.
+// Adds missing ids to the calls and results of one conversation. Ids depend on the calls alone; a
+// result gets the id of the first call that has no result yet.
 class CallIds {
  public:
   explicit CallIds(CallIdForm form) : form_(form) {}
 
-  // "tool_calls" with an id in each call. `of_results`: the ids of the messages that answer them,
-  // in order, as JSON; "" for one without. What is no list of calls stays as it is.
-  // `again`: of the same reply as the last time, to which calls were joined.
+  // Returns "tool_calls" with an id in each call, or `calls` itself if it is no list of calls.
+  // `of_results`: ids of the messages that answer them, in order, as JSON; "" for a message without
+  // id. `again`: the same reply as in the last call, with more calls joined to it.
   std::string of_calls(const std::string& calls, const std::vector<std::string>& of_results,
                        bool again = false);
-  // The id of the next result as JSON; `given`: its own, or "".
+  // Returns the id of the next result as JSON. `given`: the id that it has, or "".
   std::string of_result(const std::string& given);
 
   bool has_made_one() const { return has_made_one_; }

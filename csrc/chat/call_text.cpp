@@ -1,8 +1,8 @@
 #include "chat/call_text.h"
 
-#include "chat/json_scanner.h"
-#include "chat/json_text.h"
 #include "core/error.h"
+#include "core/json_scanner.h"
+#include "core/json_text.h"
 
 namespace fastsft {
 namespace {

@@ -6,8 +6,7 @@
 namespace fastsft {
 
 // A reply that calls tools, written as text: LLaMA-Factory's role "function_call" and ms-swift's
-// "tool_call". The text is a call as JSON, or a list of calls, with thoughts before it where there
-// are some.
+// "tool_call". The text is a call as JSON or a list of calls, perhaps with thoughts before it.
 struct CallText {
   std::string calls;          // as a message's "tool_calls"; empty for a text that is no call
   std::string reasoning;      // the thoughts as a JSON string; empty for none
@@ -19,10 +18,10 @@ bool is_call_role(std::string_view name);
 // `text` must outlive the result.
 CallText read_call_text(std::string_view text);
 
-// Two lists of calls as one; empty where one of them is no list.
+// Joins two lists of calls; empty if either is no list.
 std::string join_calls(std::string_view first, std::string_view second);
 
-// How many calls "tool_calls" holds, a list or the JSON text of one; 1 for anything else.
+// Number of calls in "tool_calls", a list or the JSON text of a list; 1 for anything else.
 size_t count_calls(std::string_view calls);
 
 }  // namespace fastsft

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "chat/data_fault.h"
+#include "chat/issue.h"
 #include "core/error.h"
 
 namespace fastsft {
@@ -92,7 +92,8 @@ void ChunkParser::parse_line(const RecordChunk& chunk, const RecordSlice& slice,
     record.number = number;
     record.line = line_number;
     record.byte = shown_from(line, first_byte, fault.byte());
-    record.read_fault = fault.kind();
+    record.read_fault =
+        fault.kind() == JsonFault::Kind::kUtf8 ? ReadError::kInvalidUtf8 : ReadError::kNotJson;
     record.read_reason = fault.what();
   }
 }

@@ -11,8 +11,8 @@
 
 namespace fastsft {
 
-// Parses chunks strictly. Faults of an array's JSON throw std::invalid_argument with file, record,
-// line, column and excerpt; a line that is no JSON and faults inside a record stay in the
+// Parses chunks strictly. Broken JSON of an array throws std::invalid_argument with file, record,
+// line, column and excerpt. A line that is not JSON, and faults inside a record, are noted in the
 // Conversation for the mask policy to judge.
 class ChunkParser {
  public:
@@ -20,10 +20,10 @@ class ChunkParser {
   explicit ChunkParser(std::string where, FormatChoice format = {}, bool is_named = false)
       : where_(std::move(where)), parser_(std::move(format), is_named) {}
 
-  // The records of `chunk` that `share` takes; `records` is overwritten.
+  // Overwrites `records` with the records of `chunk` that `share` selects.
   void parse(const RecordChunk& chunk, const Share& share, std::vector<Conversation>& records);
 
-  // Fields of the records so far.
+  // Unused fields of the records so far.
   const UnusedFields& unused() const { return parser_.unused(); }
 
  private:
@@ -37,12 +37,12 @@ class ChunkParser {
   RecordParser parser_;
 };
 
-// The format of the first records that are of one: of the format `name`, or "auto" for any. Of none
-// the default, or `name` with its usual list.
+// Detects the format by the first record that matches one: the format `name`, or with "auto" any.
+// If none matches, returns the default, or `name` with its usual list.
 FormatChoice choose_format(const RecordChunk& chunk, const std::string& name);
 
-// Place of a message of a record, or for -1 the record itself: line from 1, byte from 0, and
-// the first characters there.
+// Position of a message of a record, or for -1 of the record: line from 1, byte from 0, and the
+// first characters there.
 struct Place {
   int64_t line = 0;
   int64_t byte = 0;

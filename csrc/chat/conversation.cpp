@@ -4,28 +4,6 @@
 
 namespace fastsft {
 
-const char* describe(ValueKind kind) {
-  switch (kind) {
-    case ValueKind::kMissing:
-      return "nothing";
-    case ValueKind::kNull:
-      return "null";
-    case ValueKind::kFalse:
-      return "false";
-    case ValueKind::kTrue:
-      return "true";
-    case ValueKind::kNumber:
-      return "a number";
-    case ValueKind::kString:
-      return "text";
-    case ValueKind::kArray:
-      return "a list";
-    case ValueKind::kObject:
-      return "an object";
-  }
-  return "something else";
-}
-
 std::string explain_kind(const Message& message) {
   const char* way_out = message.kind == ValueKind::kString
                             ? "; write the texts in turn as content of role user and assistant"

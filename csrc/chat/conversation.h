@@ -5,28 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "core/json_scanner.h"
+
 namespace fastsft {
 
-enum class ValueKind { kMissing, kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
-
-// "a number", "text", "nothing": for messages to people.
-const char* describe(ValueKind kind);
-
-// A JSON value as far as labels need it: its kind, whether Python calls it true, and a string's
-// text. The text is UTF-8, but a lone surrogate escape is in it as three bytes that UTF-8
-// forbids.
-struct Value {
-  ValueKind kind = ValueKind::kMissing;
-  bool is_true = false;
-  // A list whose items all are {"type": "text", "text": "..."}: `text` is theirs, joined. Of any
-  // other list, `text` is the "type" of the first item that is none of these ("image_url").
-  bool is_text_parts = false;
-  std::string text;
-
-  bool is_text() const { return kind == ValueKind::kString; }
-};
-
-// What few messages have next to a role and a text: JSON as it is written, or empty.
+// Rare fields of a message besides role and text: JSON as written, or empty.
 struct MessageExtras {
   std::string calls;  // "tool_calls", or "function_call" as a list of one
   std::string reasoning;
@@ -35,7 +18,7 @@ struct MessageExtras {
   std::string content;  // in place of a text
 };
 
-// What a field such as "train" says about a message or record.
+// A field such as "train" that says whether a message or record is learned.
 struct TrainMark {
   std::string field;  // as the data has it
   std::string value;  // its first characters
@@ -61,34 +44,35 @@ struct Message {
   bool is_context = false;      // of a prompt: a reply there is not learned
 };
 
-// Why a message that is no object is none.
+// Explains why a message is not an object.
 std::string explain_kind(const Message& message);
 
-// Why a record could not be read at all. The first two: only records on a line of their own.
-// kOtherFormat: it is of another data format than its file. kBadField: a field that its format
-// needs is missing or cannot be used.
-enum class ReadFault { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
+// Why a record could not be read at all. kNotJson, kInvalidUtf8: only for records on a line of
+// their own. kOtherFormat: it has another data format than its file. kBadField: a field that its
+// format needs is missing or unusable.
+enum class ReadError { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
 
-// What the messages are from: the lists "conversations" or "messages", a list of another name,
-// fields of their own, or one text that is no conversation.
+// Where the messages come from: the lists "conversations" or "messages", a list of another name,
+// single fields, or one text that is no conversation.
 enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
 
-// What the messages of a list call role and text.
+// Names of role and text in the messages of a list.
 enum class MessageNames { kFromValue, kRoleContent, kEither };
 
-// What few records have.
+// Rare properties of a record.
 struct RecordNotes {
   std::string column;  // the name of the list of messages, of kColumn
   std::string hint;    // where there is no list: what there is
   std::string tools;   // "tools" as it is written, for the model's own chat template
-  // Of a piece of a record (record_pieces.h): what it has of it, and what is in no piece.
+  // For a piece of a record (record_pieces.h): the part that it has, and the part that is in no
+  // piece.
   std::string split;
   std::string lost;
   bool ends_with_reply = false;  // no message after its last learned reply is in its row
   size_t told = 0;  // messages whose faults the piece before it has; 0 for a first or only piece
 };
 
-// One record as it is in the data, faults included.
+// One record as it is in the data, with its faults.
 struct Conversation {
   ValueKind kind = ValueKind::kObject;  // of the record itself
   std::string id;                       // empty when there is none, or null
@@ -103,7 +87,7 @@ struct Conversation {
   Value system;                           // the record's own "system"
   ValueKind train = ValueKind::kMissing;  // as a message's, for those that say nothing
   std::shared_ptr<const TrainMark> mark;
-  ReadFault read_fault = ReadFault::kNone;
+  ReadError read_fault = ReadError::kNone;
   std::string read_reason;   // "not JSON at byte 17: expected a value", "no \"output\""
   bool is_left_out = false;  // it is in no piece (RecordNotes)
   std::shared_ptr<const RecordNotes> notes;  // most records have none
@@ -115,13 +99,13 @@ struct Conversation {
 };
 
 const RecordNotes& notes_of(const Conversation& record);
-// Notes that are the record's alone, to be changed.
+// Returns notes that belong to this record alone and may be changed.
 RecordNotes& own_notes(Conversation& record);
 
 // The record without its messages.
 Conversation without_messages(const Conversation& record);
 
-// Takes `conversation` as a record without a row into `result`.
+// Appends `conversation` to `result` as a record without a row.
 void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result);
 
 // "conversations", "messages", or the list's own name.

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "chat/conversation.h"
-#include "chat/json_scanner.h"
+#include "core/json_scanner.h"
 #include "core/registry.h"
 
 namespace fastsft {
 
-// A field of a record as far as its format is told by it. A field that is null counts as missing.
+// The properties of a record's field that identify its format. A null field counts as missing.
 struct FieldSketch {
   std::string name;
   ValueKind kind = ValueKind::kMissing;
@@ -32,10 +32,10 @@ struct RecordSketch {
   bool has(const std::string& name) const { return find(name) != nullptr; }
 };
 
-// Names of fields that hold something and are not used, each once, the first few of them.
+// The first few names of fields that have a value but are not used, each once.
 class UnusedFields {
  public:
-  // The value that comes next in `scanner` is skipped.
+  // Skips the next value of `scanner`.
   void skip(const std::string& prefix, const std::string& name, JsonScanner& scanner);
   void add(const std::string& name);
   const std::vector<std::string>& names() const { return names_; }
@@ -44,17 +44,17 @@ class UnusedFields {
   std::vector<std::string> names_;
 };
 
-// Turns the fields of records into conversations, one record after the other.
+// Turns fields of records into conversations, one record at a time.
 class FieldReader {
  public:
   explicit FieldReader(UnusedFields& unused) : unused_(unused) {}
   virtual ~FieldReader() = default;
-  // Before the first field of a record. The one before may have ended in the middle, at a fault.
+  // Called before the first field of a record. The record before may have ended early, at a fault.
   virtual void begin() {}
-  // Reads the value that comes next in `scanner`, of the field `name`. False, with nothing read,
-  // when the format does not use the field.
+  // Reads the next value of `scanner`, which belongs to the field `name`. Returns false, without
+  // reading, if the format does not use the field.
   virtual bool read(const std::string& name, JsonScanner& scanner, Conversation& record) = 0;
-  // After the last field of a record.
+  // Called after the last field of a record.
   virtual void finish(Conversation&) {}
 
  protected:

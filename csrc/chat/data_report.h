@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "chat/issue.h"
 #include "chat/labeller.h"
 #include "chat/record_reader.h"
-#include "chat/remark.h"
 
 namespace fastsft {
 
@@ -21,7 +21,7 @@ class DataReport {
  public:
   struct Entry {
     int64_t count = 0;  // records
-    std::array<int64_t, kNumActions> by_action{};
+    std::array<int64_t, kNumOutcomes> by_action{};
     std::vector<std::string> first;  // the first five records, of several files with the file
     std::string reason;              // of the first record, in words; may be empty
   };
@@ -55,7 +55,7 @@ class DataReport {
   int64_t num_salvaged() const { return num_salvaged_; }
   int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_labels() const { return num_without_labels_; }
-  const Entry& entry(Remark remark) const { return entries_[static_cast<size_t>(remark)]; }
+  const Entry& entry(Issue remark) const { return entries_[static_cast<size_t>(remark)]; }
   // One for each record that FastChat drops, in order.
   const std::vector<Warning>& warnings() const { return warnings_; }
   // One for each file, in order.
@@ -80,7 +80,7 @@ class DataReport {
   int64_t num_salvaged_ = 0;
   int64_t num_truncated_ = 0;
   int64_t num_without_labels_ = 0;
-  std::array<Entry, kNumRemarks> entries_;
+  std::array<Entry, kNumIssues> entries_;
   std::vector<Warning> warnings_;
   std::vector<FormatUse> formats_;
 };
@@ -90,7 +90,8 @@ std::string fastchat_warning(const Mismatch& mismatch);
 
 // A line of --report_bad.
 std::string bad_record_line(const RecordChunk& chunk, const Conversation& record,
-                            const std::string& file, const Finding& finding, const char* action);
+                            const std::string& file, const RecordIssue& finding,
+                            const char* action);
 
 // Fills in the places of the faults of a record, and appends to `lines` what --report_bad lists of
 // it: one line of JSON for each fault and each finding that took something away, with file, record,

@@ -25,9 +25,8 @@ struct DialogueMessage {
   size_t first = 0, last = 0;
 };
 
-// A conversation that templates can render: user and assistant in turn (tool messages between them
-// where the template has a place for them), valid UTF-8. Texts point into the record it was made
-// from or into `owned`.
+// A conversation that templates can render: user and assistant in turn, with tool messages between
+// them if the template supports them, in valid UTF-8. Texts point into the record or into `owned`.
 struct Dialogue {
   std::optional<std::string_view> system;  // the record's own system text
   std::string_view tools;                  // JSON, for the model's own template; or empty

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "chat/call_text.h"
-#include "chat/data_fault.h"
 #include "chat/dialogue_work.h"
-#include "chat/mark_check.h"
+#include "chat/issue.h"
+#include "chat/train_mark.h"
 #include "core/error.h"
 #include "core/utf8.h"
-#include "tokenizer/special_tokens.h"
+#include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {
@@ -72,25 +72,25 @@ DialogueMessage DialogueBuilder::make_message(Work& work, size_t index, Role rol
 
 bool DialogueBuilder::accept_record(Work& work) const {
   const Conversation& record = work.conversation;
-  if (record.read_fault != ReadFault::kNone) {
-    return work.exclude(remark_of(record.read_fault), record.read_reason);
+  if (record.read_fault != ReadError::kNone) {
+    return work.exclude(issue_of(record.read_fault), record.read_reason);
   }
   if (record.kind != ValueKind::kObject) {
-    return work.exclude(Remark::kNotAnObject,
+    return work.exclude(Issue::kNotAnObject,
                         concat("record is not an object but ", describe(record.kind)));
   }
   if (record.messages_kind == ValueKind::kMissing) {
     const bool is_named = record.shape == RecordShape::kColumn;
     const std::string names =
         is_named ? concat("\"", list_name(record), "\"") : "\"conversations\" and no \"messages\"";
-    return work.exclude(Remark::kNoConversations, concat("no ", names, notes_of(record).hint));
+    return work.exclude(Issue::kNoConversations, concat("no ", names, notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
-    return work.exclude(Remark::kNoConversations,
+    return work.exclude(Issue::kNoConversations,
                         concat("\"", list_name(record), "\" is ", describe(record.messages_kind),
                                "; expected a list of messages"));
   }
-  if (record.messages_empty) return work.exclude(Remark::kEmptyConversation, "empty conversation");
+  if (record.messages_empty) return work.exclude(Issue::kEmptyConversation, "empty conversation");
   return true;
 }
 
@@ -119,7 +119,7 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
   if (repairs_ && join_system(work, index, text)) return true;
   if (!place_.for_tools) {
     return work.stop(
-        Remark::kBrokenAlternation, index,
+        Issue::kBrokenAlternation, index,
         "a system message that is not the first message, and this chat template has one "
         "in front of the others; a model's own may have more (--template model)");
   }
@@ -128,7 +128,7 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
     return true;
   }
   if (!(work.last_speaker() == nullptr ? fields_.second_system : fields_.later_system)) {
-    work.note(Remark::kSystemIgnored, Action::kNoted, index,
+    work.note(Issue::kSystemIgnored, Outcome::kNoted, index,
               "the chat template writes no system message at this place");
   }
   work.joined = nullptr;
@@ -143,7 +143,7 @@ bool DialogueBuilder::join_system(Work& work, size_t index, std::string_view tex
   if (!is_first && (dialogue.messages.empty() || dialogue.messages.back().role != Role::kSystem)) {
     return false;
   }
-  work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
+  work.note(Issue::kJoinedMessages, Outcome::kSalvaged, index,
             "joined to the message of role system before it");
   if (is_first) {
     dialogue.system = work.own_text(concat(*dialogue.system, "\n\n", text));
@@ -162,7 +162,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   if (message.has_call && !fields_.calls) note_lost_call(work, index, text);
   if (repairs_ && !messages.empty() && messages.back().role == role && role != Role::kTool &&
       message.more.empty() && messages.back().more.empty()) {
-    work.note(Remark::kJoinedMessages, Action::kSalvaged, index,
+    work.note(Issue::kJoinedMessages, Outcome::kSalvaged, index,
               concat("joined to the message of role ", name_of(role), " before it"));
     work.join(text, index);
     messages.back().is_learned = messages.back().is_learned && message.is_learned;
@@ -171,7 +171,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   const bool may_skip = role == Role::kAssistant && work.last_speaker() == nullptr;
   if (may_skip && (repairs_ || !work.skipped_first)) {
     if (!work.skipped_first) {
-      work.note(Remark::kStartsWithAssistant, Action::kSalvaged, index,
+      work.note(Issue::kStartsWithAssistant, Outcome::kSalvaged, index,
                 "starts with the assistant");
     }
     return work.skipped_first = true;
@@ -179,14 +179,14 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   if (!follows(work, role)) {
     const DialogueMessage* last = work.last_speaker();
     const std::string before = last == nullptr ? "the start" : name_of(last->role);
-    return work.stop(Remark::kBrokenAlternation, index,
+    return work.stop(Issue::kBrokenAlternation, index,
                      concat("a message of role ", name_of(role), " after ", before,
                             "; user and assistant must alternate"));
   }
   work.joined = nullptr;
   messages.push_back(message);
   if (role == Role::kAssistant && leaves_thoughts_open(text)) {
-    work.note(Remark::kUnclosedThoughts, Action::kNoted, index,
+    work.note(Issue::kUnclosedThoughts, Outcome::kNoted, index,
               "<think> without </think>: it is learned as it is");
   }
   return true;
@@ -196,34 +196,34 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
 bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const Message& message = work.conversation.messages[index];
   if (message.kind != ValueKind::kObject) {
-    return work.stop(Remark::kBadMessage, index, explain_kind(message));
+    return work.stop(Issue::kBadMessage, index, explain_kind(message));
   }
   auto role = message.from.is_text() ? roles_.find(message.from.text) : std::nullopt;
   const bool calls = is_call(message);
   if (calls) role = Role::kAssistant;
   if (message.from.kind == ValueKind::kMissing) {
-    return work.stop(Remark::kBadMessage, index, unknown_role(message));
+    return work.stop(Issue::kBadMessage, index, unknown_role(message));
   }
-  if (!role) return work.stop(Remark::kUnknownRole, index, unknown_role(message));
+  if (!role) return work.stop(Issue::kUnknownRole, index, unknown_role(message));
   if (role == Role::kTool && !place_.for_tools) {
     return work.stop(
-        Remark::kUnknownRole, index,
+        Issue::kUnknownRole, index,
         "this chat template has no messages of role tool; a model's own may (--template model)");
   }
   const Value& value = message.value;
   if (value.kind == ValueKind::kMissing && !calls_tool(message)) {
-    return work.stop(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
+    return work.stop(Issue::kBadMessage, index, "message has no \"value\" and no \"content\"");
   }
   std::string_view text = calls ? call_thoughts(message) : std::string_view(value.text);
   if (*role == Role::kTool && is_json_result(message)) {
     text = message.extras->content;
-    work.note(Remark::kResultNotText, Action::kNoted, index,
+    work.note(Issue::kResultNotText, Outcome::kNoted, index,
               concat("what the tool gave is ", describe(value.kind), "; its JSON is the text"));
   } else if (value.is_true && !value.is_text() && !value.is_text_parts) {
-    return work.stop(Remark::kNotText, index, concat("text is ", describe(value.kind)));
+    return work.stop(Issue::kNotText, index, concat("text is ", describe(value.kind)));
   }
   if (find_invalid_utf8(text) != std::string_view::npos) {
-    work.note(Remark::kLoneSurrogate, Action::kSalvaged, index, "lone surrogate in text");
+    work.note(Issue::kLoneSurrogate, Outcome::kSalvaged, index, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
   return *role == Role::kSystem ? add_system(work, index, text)
@@ -234,7 +234,7 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
 void DialogueBuilder::note_system(Work& work) const {
   const Value& own = work.conversation.system;
   const auto note = [&](std::string reason) {
-    work.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1, std::move(reason)});
+    work.findings.push_back({Issue::kSystemIgnored, Outcome::kNoted, -1, std::move(reason)});
   };
   if (own.is_true && !own.is_text()) {
     note(concat("\"system\" is ", describe(own.kind), "; expected text"));
@@ -247,20 +247,20 @@ void DialogueBuilder::note_system(Work& work) const {
 bool DialogueBuilder::read(Work& work) const {
   const Conversation& conversation = work.conversation;
   Dialogue& dialogue = work.dialogue;
-  std::vector<Finding>& findings = work.findings;
+  std::vector<RecordIssue>& findings = work.findings;
   if (fields_.call_ids != CallIdForm::kNone) work.ids.emplace(fields_.call_ids);
   if (fields_.tools) dialogue.tools = notes_of(conversation).tools;
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
     if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
-      findings.push_back({Remark::kLoneSurrogate, Action::kSalvaged, -1, "lone surrogate in text"});
+      findings.push_back({Issue::kLoneSurrogate, Outcome::kSalvaged, -1, "lone surrogate in text"});
       dialogue.system = work.own_text(replace_invalid_utf8(conversation.system.text));
     }
   }
   for (size_t i = 0; i < conversation.messages.size() && accept_message(work, i); ++i) {
   }
   if (dialogue.messages.empty() && work.skipped_first && findings.size() == 1) {
-    findings.front() = {Remark::kAssistantOnly, Action::kExcluded, -1, "no user message"};
+    findings.front() = {Issue::kAssistantOnly, Outcome::kExcluded, -1, "no user message"};
     return false;
   }
   remove_incomplete_turns(work);
@@ -269,7 +269,7 @@ bool DialogueBuilder::read(Work& work) const {
 }
 
 void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue,
-                            std::vector<Finding>& findings) const {
+                            std::vector<RecordIssue>& findings) const {
   dialogue = Dialogue();
   Work work{conversation, dialogue, findings};
   if (!accept_record(work)) return;
@@ -277,18 +277,18 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
   if (!read(work)) return;
   choose_learned(work);
   if (dialogue.messages.empty() && findings.empty()) {
-    work.exclude(Remark::kAssistantOnly, "no user message");
+    work.exclude(Issue::kAssistantOnly, "no user message");
   }
   if (!dialogue.messages.empty()) note_system(work);
 }
 
-std::optional<Finding> DialogueBuilder::find_bad_mark(const Conversation& conversation) const {
+std::optional<RecordIssue> DialogueBuilder::find_bad_mark(const Conversation& conversation) const {
   return fastsft::find_bad_mark(conversation, roles_, MarkUse::kFollowed);
 }
 
 std::vector<size_t> DialogueBuilder::reply_ends(const Conversation& conversation) const {
   Dialogue dialogue;
-  std::vector<Finding> findings;
+  std::vector<RecordIssue> findings;
   Work work{conversation, dialogue, findings};
   std::vector<size_t> ends;
   if (!accept_record(work) || conversation.shape == RecordShape::kText || !read(work)) return ends;
@@ -301,16 +301,15 @@ std::vector<size_t> DialogueBuilder::reply_ends(const Conversation& conversation
 void DialogueBuilder::build_text(Work& work) const {
   const Value& value = work.conversation.messages.front().value;
   if (!value.is_text()) {
-    return (void)work.exclude(Remark::kNotText, concat("\"text\" is ", describe(value.kind)));
+    return (void)work.exclude(Issue::kNotText, concat("\"text\" is ", describe(value.kind)));
   }
-  if (value.text.empty()) return (void)work.exclude(Remark::kEmptyLastReply, "empty text");
+  if (value.text.empty()) return (void)work.exclude(Issue::kEmptyLastReply, "empty text");
   std::string_view text = value.text;
   if (find_invalid_utf8(text) != std::string_view::npos) {
-    work.note(Remark::kLoneSurrogate, Action::kSalvaged, 0, "lone surrogate in text");
+    work.note(Issue::kLoneSurrogate, Outcome::kSalvaged, 0, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
-  if (!work.is_trained(0))
-    return (void)work.exclude(Remark::kNotTrained, "it is not to be learned");
+  if (!work.is_trained(0)) return (void)work.exclude(Issue::kNotTrained, "it is not to be learned");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
   work.dialogue.is_text = true;
 }

@@ -5,8 +5,8 @@
 
 #include "chat/conversation.h"
 #include "chat/dialogue.h"
+#include "chat/issue.h"
 #include "chat/label_options.h"
-#include "chat/remark.h"
 #include "chat/role_names.h"
 #include "chat/template_fields.h"
 
@@ -14,10 +14,10 @@ namespace fastsft {
 
 struct DialogueWork;
 
-// Makes dialogues from records for --mask_policy spans, keeping what can be kept: after a
-// structural fault the part before it, without turns that lack a text
-// (docs/spec/fastchat_labels.md, sections 4.2 and 6.4). Every change leaves a Finding. A dialogue
-// without a learned reply is empty, and its findings say why.
+// Makes dialogues from records for --mask_policy spans and keeps as much as possible: the part
+// before a structural fault, without turns that lack a text (docs/spec/fastchat_labels.md, sections
+// 4.2 and 6.4). Every change leaves a RecordIssue. A dialogue without a learned reply is empty, and
+// its issues say why.
 class DialogueBuilder {
  public:
   struct Place {
@@ -29,12 +29,12 @@ class DialogueBuilder {
 
   // `conversation` must outlive `dialogue`.
   void build(const Conversation& conversation, Dialogue& dialogue,
-             std::vector<Finding>& findings) const;
+             std::vector<RecordIssue>& findings) const;
 
-  // A mark that would not be followed; null without any.
-  std::optional<Finding> find_bad_mark(const Conversation& conversation) const;
+  // Returns a mark that would not be followed, if there is one.
+  std::optional<RecordIssue> find_bad_mark(const Conversation& conversation) const;
 
-  // Of each reply that may be learned the number of the record's message that ends it.
+  // For each reply that may be learned, the index of the record's message that ends it.
   std::vector<size_t> reply_ends(const Conversation& conversation) const;
 
  private:
@@ -53,7 +53,7 @@ class DialogueBuilder {
   std::vector<std::string> result_ids(const Work& work, size_t index) const;
   bool follows(const Work& work, Role role) const;
   bool is_empty(std::string_view text) const;
-  // A role that --role_map gives to calls counts where the template writes none.
+  // If the template writes no calls, a role that --role_map assigns to them counts instead.
   bool is_call(const Message& message) const {
     return message.is_call && (fields_.calls || !roles_.find(message.from.text));
   }

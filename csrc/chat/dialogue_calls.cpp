@@ -59,7 +59,7 @@ bool DialogueBuilder::join_call(Work& work, size_t index) const {
 // Learned, the end of the text would teach to stop where a call comes.
 void DialogueBuilder::note_lost_call(Work& work, size_t index, std::string_view text) const {
   if (is_empty(text)) return;
-  work.note(Remark::kToolCall, Action::kSalvaged, index,
+  work.note(Issue::kToolCall, Outcome::kSalvaged, index,
             "a reply that calls a tool: its text is not learned");
 }
 
@@ -83,14 +83,14 @@ void DialogueBuilder::note_calls(Work& work) const {
       ++num_results;
     }
     if (num_results == num_calls) continue;
-    work.note(Remark::kCallWithoutResult, Action::kNoted, messages[i].first,
+    work.note(Issue::kCallWithoutResult, Outcome::kNoted, messages[i].first,
               concat("calls a tool ", num_calls, num_calls == 1 ? " time" : " times", ", and ",
                      num_results, num_results == 1 ? " result follows" : " results follow"));
   }
   const auto last = std::ranges::find_if(messages.rbegin(), messages.rend(),
                                          [](const auto& each) { return each.calls_tool; });
   if (last != messages.rend() && work.ids && work.ids->has_made_one()) {
-    work.note(Remark::kCallIds, Action::kNoted, last->first,
+    work.note(Issue::kCallIds, Outcome::kNoted, last->first,
               "the template wants ids of calls, and they were made here");
   }
 }

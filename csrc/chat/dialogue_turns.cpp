@@ -53,11 +53,11 @@ bool DialogueBuilder::is_complete(Work& work, size_t begin, size_t end) const {
   const DialogueMessage& message = messages[std::min(empty, end - 1)];
   if (empty < end) {
     const bool is_user = message.role == Role::kUser, calls = !is_user && message.has_call;
-    const Remark reply = calls                    ? Remark::kToolCall
-                         : end == messages.size() ? Remark::kEmptyLastReply
-                                                  : Remark::kEmptyMiddleReply;
+    const Issue reply = calls                    ? Issue::kToolCall
+                        : end == messages.size() ? Issue::kEmptyLastReply
+                                                 : Issue::kEmptyMiddleReply;
     return work.note(
-        is_user ? Remark::kEmptyUser : reply, Action::kSalvaged, message.first,
+        is_user ? Issue::kEmptyUser : reply, Outcome::kSalvaged, message.first,
         is_user ? "empty user text"
         : calls
             ? "a reply that calls a tool and has no text, and the template writes no calls: its "
@@ -65,7 +65,7 @@ bool DialogueBuilder::is_complete(Work& work, size_t begin, size_t end) const {
             : "empty reply");
   }
   if (message.role != Role::kAssistant) {
-    work.note(Remark::kEndsWithUser, Action::kSalvaged, message.first,
+    work.note(Issue::kEndsWithUser, Outcome::kSalvaged, message.first,
               concat("ends with the ", name_of(message.role)));
   }
   return std::any_of(messages.begin() + begin, messages.begin() + end,
@@ -81,13 +81,13 @@ void DialogueBuilder::choose_learned(Work& work) const {
   }
   if (std::ranges::any_of(messages, &DialogueMessage::is_learned)) return;
   const bool calls = std::ranges::any_of(
-      work.findings, [](const Finding& finding) { return finding.remark == Remark::kToolCall; });
+      work.findings, [](const RecordIssue& finding) { return finding.remark == Issue::kToolCall; });
   if (!messages.empty() && !calls) {
-    work.exclude(Remark::kNotTrained, "none of its replies is to be learned");
+    work.exclude(Issue::kNotTrained, "none of its replies is to be learned");
   }
   messages.clear();
-  for (Finding& finding : work.findings) {
-    if (finding.action == Action::kSalvaged) finding.action = Action::kExcluded;
+  for (RecordIssue& finding : work.findings) {
+    if (finding.action == Outcome::kSalvaged) finding.action = Outcome::kExcluded;
   }
 }
 

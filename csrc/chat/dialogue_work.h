@@ -12,11 +12,11 @@
 
 namespace fastsft {
 
-// One record on its way to a dialogue.
+// State of building a dialogue from one record.
 struct DialogueWork {
   const Conversation& conversation;
   Dialogue& dialogue;
-  std::vector<Finding>& findings;
+  std::vector<RecordIssue>& findings;
   std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
   // What its last reply has next to its text, once a call that is a message of its own was joined.
   std::optional<MessageExtras> joined_extras{};
@@ -24,15 +24,15 @@ struct DialogueWork {
   bool skipped_first = false;
   bool has_two_systems = false;
 
-  bool note(Remark remark, Action action, size_t index, std::string reason) {
+  bool note(Issue remark, Outcome action, size_t index, std::string reason) {
     findings.push_back({remark, action, static_cast<int64_t>(index), std::move(reason)});
     return false;
   }
-  bool stop(Remark remark, size_t index, std::string reason) {
-    return note(remark, Action::kSalvaged, index, std::move(reason));
+  bool stop(Issue remark, size_t index, std::string reason) {
+    return note(remark, Outcome::kSalvaged, index, std::move(reason));
   }
-  bool exclude(Remark remark, std::string reason) {
-    findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
+  bool exclude(Issue remark, std::string reason) {
+    findings.push_back({remark, Outcome::kExcluded, -1, std::move(reason)});
     return false;
   }
   bool is_trained(size_t index) const {
@@ -45,7 +45,7 @@ struct DialogueWork {
     const auto& extras = conversation.messages[index].extras;
     return extras ? *extras : none;
   }
-  // The last message but for system messages, which may be anywhere; null for none.
+  // The last message that is not a system message; null for none.
   const DialogueMessage* last_speaker() const {
     const auto& messages = dialogue.messages;
     const auto speaks = [](const DialogueMessage& each) { return each.role != Role::kSystem; };

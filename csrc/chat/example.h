@@ -13,9 +13,9 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-// One conversation as the trainer sees it: ids without padding, and the learned positions.
-// The label of position p is ids[p] when p is in a learned span, else -100. Labels are not
-// shifted. Spans are in order, not empty and do not touch.
+// Token ids of one conversation without padding, and its learned positions. The label of position p
+// is ids[p] if p is in a learned span, else -100. Labels are not shifted. Spans are in order, not
+// empty and do not touch.
 struct Example {
   std::vector<int32_t> ids;
   std::vector<TokenSpan> learned;

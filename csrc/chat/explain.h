@@ -14,8 +14,8 @@ struct ExplainedToken {
   bool is_learned = false;
 };
 
-// One record as the policy sees it: the text that the model reads, its segments, its tokens with
-// what is learned, and what became of it. Without text and tokens where it has no row.
+// One record as the mask policy sees it: the text that the model reads, its segments, its tokens
+// with their labels, and the outcome. No text and tokens if it has no row.
 struct Explanation {
   LabelledRecord record;
   Transcript transcript;

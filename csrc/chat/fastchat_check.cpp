@@ -1,5 +1,8 @@
 #include "chat/fastchat_check.h"
 
+#include <algorithm>
+#include <string>
+
 #include "chat/call_text.h"
 #include "core/error.h"
 #include "core/utf8.h"
@@ -9,8 +12,8 @@ namespace {
 
 const std::string kNoText;
 
-DataFault fault(Remark remark, FaultKind kind, int64_t message, std::string reason) {
-  DataFault found;
+RecordError fault(Issue remark, PythonError kind, int64_t message, std::string reason) {
+  RecordError found;
   found.kind = kind;
   found.message = message;
   found.reason = std::move(reason);
@@ -18,38 +21,38 @@ DataFault fault(Remark remark, FaultKind kind, int64_t message, std::string reas
   return found;
 }
 
-std::optional<DataFault> check_record(const Conversation& conversation) {
-  using enum FaultKind;
+std::optional<RecordError> check_record(const Conversation& conversation) {
+  using enum PythonError;
   const ValueKind kind = conversation.messages_kind;
-  if (conversation.read_fault != ReadFault::kNone) {
-    const bool is_field = conversation.read_fault == ReadFault::kBadField;
-    DataFault found = fault(remark_of(conversation.read_fault), is_field ? kKeyError : kValueError,
-                            -1, conversation.read_reason);
+  if (conversation.read_fault != ReadError::kNone) {
+    const bool is_field = conversation.read_fault == ReadError::kBadField;
+    RecordError found = fault(issue_of(conversation.read_fault), is_field ? kKeyError : kValueError,
+                              -1, conversation.read_reason);
     found.always_stops = !is_field;
     return found;
   }
   if (conversation.kind != ValueKind::kObject) {
-    return fault(Remark::kNotAnObject, kTypeError, -1,
+    return fault(Issue::kNotAnObject, kTypeError, -1,
                  concat("record is not an object: expected {\"conversations\": [...]}, got ",
                         describe(conversation.kind)));
   }
   if (conversation.is_fastchats && conversation.shape == RecordShape::kMessages) {
-    return fault(Remark::kNoConversations, kKeyError, -1,
+    return fault(Issue::kNoConversations, kKeyError, -1,
                  "no \"conversations\"; a file of both is read with --mask_policy spans");
   }
   if (conversation.shape == RecordShape::kText) {
-    return fault(Remark::kBadField, kKeyError, -1,
+    return fault(Issue::kBadField, kKeyError, -1,
                  "\"text\" is no conversation; --mask_policy spans learns it as it is");
   }
   if (kind == ValueKind::kMissing) {
-    return fault(Remark::kNoConversations, kKeyError, -1,
+    return fault(Issue::kNoConversations, kKeyError, -1,
                  concat("no \"", list_name(conversation), "\"", notes_of(conversation).hint));
   }
   const bool sized = kind == ValueKind::kArray || kind == ValueKind::kString;
   if (sized && conversation.messages_empty)
-    return fault(Remark::kEmptyConversation, kIndexError, -1, "empty conversation");
+    return fault(Issue::kEmptyConversation, kIndexError, -1, "empty conversation");
   if (kind != ValueKind::kArray) {
-    return fault(Remark::kNoConversations, kind == ValueKind::kObject ? kKeyError : kTypeError, -1,
+    return fault(Issue::kNoConversations, kind == ValueKind::kObject ? kKeyError : kTypeError, -1,
                  concat("\"", list_name(conversation), "\" is ", describe(kind),
                         "; expected a list of messages"));
   }
@@ -74,39 +77,39 @@ std::string unknown_role(const std::string& role) {
 }
 
 // The role's index, user 0 and assistant 1, or a fault.
-std::optional<DataFault> find_role(const FastchatRoles& roles, MessageNames names,
-                                   const Message& message, int64_t index, int& role) {
-  using enum FaultKind;
+std::optional<RecordError> find_role(const FastchatRoles& roles, MessageNames names,
+                                     const Message& message, int64_t index, int& role) {
+  using enum PythonError;
   if (message.kind != ValueKind::kObject) {
-    return fault(Remark::kBadMessage, kTypeError, index,
+    return fault(Issue::kBadMessage, kTypeError, index,
                  concat("message is ", describe(message.kind),
                         "; expected {\"from\": ..., \"value\": ...}"));
   }
   const Value& from = message.from;
   const bool wants_from = names == MessageNames::kFromValue;
   if (from.kind == ValueKind::kMissing || !is_named_as(names, message.named_role)) {
-    return fault(Remark::kBadMessage, kKeyError, index,
+    return fault(Issue::kBadMessage, kKeyError, index,
                  concat("message has no \"", wants_from ? "from" : "role", "\""));
   }
   if (!from.is_text()) {
     const bool hashable = from.kind != ValueKind::kArray && from.kind != ValueKind::kObject;
-    return fault(Remark::kUnknownRole, hashable ? kKeyError : kTypeError, index,
+    return fault(Issue::kUnknownRole, hashable ? kKeyError : kTypeError, index,
                  concat("role is ", describe(from.kind), "; expected \"human\" or \"gpt\""));
   }
   const auto named = (message.named_role ? roles.after_role : roles.after_from).find(from.text);
   if (named != Role::kUser && named != Role::kAssistant) {
-    return fault(Remark::kUnknownRole, kKeyError, index, unknown_role(from.text));
+    return fault(Issue::kUnknownRole, kKeyError, index, unknown_role(from.text));
   }
   role = named == Role::kAssistant;
   if (role == 1 && message.is_context) {
-    return fault(Remark::kBadField, kKeyError, index,
+    return fault(Issue::kBadField, kKeyError, index,
                  "a reply of the prompt, which --mask_policy fastchat would learn; spans does not");
   }
   return std::nullopt;
 }
 
-std::optional<DataFault> check_order(const FastchatRoles& roles, const Conversation& conversation,
-                                     size_t first) {
+std::optional<RecordError> check_order(const FastchatRoles& roles, const Conversation& conversation,
+                                       size_t first) {
   const std::vector<Message>& messages = conversation.messages;
   const bool wants_value = conversation.names == MessageNames::kFromValue;
   for (size_t i = first; i < messages.size(); ++i) {
@@ -116,12 +119,12 @@ std::optional<DataFault> check_order(const FastchatRoles& roles, const Conversat
     if (role != static_cast<int>((i - first) % 2)) {
       const char* name = role == 0 ? "human" : "gpt";
       return fault(
-          Remark::kBrokenAlternation, FaultKind::kAssertionError, index,
+          Issue::kBrokenAlternation, PythonError::kAssertionError, index,
           concat("two messages of role ", name, " in a row; user and assistant must alternate"));
     }
     if (messages[i].value.kind == ValueKind::kMissing ||
         !is_named_as(conversation.names, messages[i].named_content)) {
-      return fault(Remark::kBadMessage, FaultKind::kKeyError, index,
+      return fault(Issue::kBadMessage, PythonError::kKeyError, index,
                    concat("message has no \"", wants_value ? "value" : "content", "\""));
     }
   }
@@ -130,8 +133,8 @@ std::optional<DataFault> check_order(const FastchatRoles& roles, const Conversat
 
 }  // namespace
 
-std::optional<DataFault> check_conversation(const Conversation& conversation,
-                                            const FastchatRoles& roles, Turns& turns) {
+std::optional<RecordError> check_conversation(const Conversation& conversation,
+                                              const FastchatRoles& roles, Turns& turns) {
   turns = Turns();
   if (auto found = check_record(conversation)) return found;
   int first_role = 0;
@@ -140,22 +143,77 @@ std::optional<DataFault> check_conversation(const Conversation& conversation,
   turns.skipped_first = first_role != 0;
   const size_t first = turns.skipped_first ? 1 : 0;
   if (auto found = check_order(roles, conversation, first)) return found;
-  std::optional<DataFault> surrogate;
+  std::optional<RecordError> surrogate;
   for (size_t i = first; i < conversation.messages.size(); ++i) {
     const Value& value = conversation.messages[i].value;
     const auto index = static_cast<int64_t>(i);
     const bool is_text = value.is_text() || (!conversation.is_fastchats && value.is_text_parts);
     if (value.is_true && !is_text) {
-      return fault(Remark::kNotText, FaultKind::kTypeError, index,
+      return fault(Issue::kNotText, PythonError::kTypeError, index,
                    concat("text is ", describe(value.kind)));
     }
     turns.texts.push_back(is_text ? &value.text : &kNoText);
     if (!surrogate && find_invalid_utf8(value.text) != std::string_view::npos) {
       surrogate =
-          fault(Remark::kLoneSurrogate, FaultKind::kRuntimeError, index, "lone surrogate in text");
+          fault(Issue::kLoneSurrogate, PythonError::kRuntimeError, index, "lone surrogate in text");
     }
   }
   return surrogate;
+}
+
+namespace {
+
+// Whether a text has `part` in it, when `around` is put before and after it.
+bool any_contains(const Turns& turns, const std::string& part, const std::string& around = "") {
+  return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
+    if (around.empty()) return text->find(part) != std::string::npos;
+    return (around + *text + around).find(part) != std::string::npos;
+  });
+}
+
+bool has_empty(const Turns& turns, size_t first, size_t end) {
+  for (size_t i = first; i < end; i += 2) {
+    if (turns.texts[i]->empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Issue find_drop_reason(const ChatTemplate& chat_template, const Turns& turns) {
+  const size_t count = turns.texts.size();
+  if (count == 0) return Issue::kAssistantOnly;
+  if (count % 2 == 1) return Issue::kEndsWithUser;
+  // The template's own spaces around a message can complete the tag.
+  const std::string tag = chat_template.after_user + chat_template.before_assistant;
+  if (any_contains(turns, tag, " ")) return Issue::kEmbeddedRoleTag;
+  if (any_contains(turns, chat_template.stop_token)) return Issue::kEmbeddedEos;
+  if (any_contains(turns, "<unk>")) return Issue::kEmbeddedUnk;
+  if (has_empty(turns, 0, count)) return Issue::kEmptyUser;
+  if (turns.texts.back()->empty()) return Issue::kEmptyLastReply;
+  return Issue::kCountMismatch;
+}
+
+std::vector<RecordIssue> find_notes(const Tokenizer& tokenizer, const Turns& turns,
+                                    const Labels& labels) {
+  std::vector<RecordIssue> notes;
+  if (turns.skipped_first) {
+    notes.push_back({Issue::kStartsWithAssistant, Outcome::kSalvaged, 0, ""});
+  }
+  if (has_empty(turns, 1, turns.texts.size() - std::min<size_t>(turns.texts.size(), 1))) {
+    notes.push_back({Issue::kEmptyMiddleReply, Outcome::kNoted, -1, ""});
+  }
+  const auto& ids = labels.example.ids;
+  if (tokenizer.adds_bos() && std::count(ids.begin(), ids.end(), tokenizer.named().bos) > 1) {
+    notes.push_back({Issue::kEmbeddedBos, Outcome::kNoted, -1, ""});
+  }
+  if (!labels.truncated) return notes;
+  if (labels.example.learned.empty()) {
+    notes.push_back({Issue::kNoReplyLeft, Outcome::kUnlabelled, -1, ""});
+  } else {
+    notes.push_back({Issue::kReplyTruncated, Outcome::kTruncated, -1, ""});
+  }
+  return notes;
 }
 
 }  // namespace fastsft

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "chat/conversation.h"
-#include "chat/data_fault.h"
 #include "chat/example.h"
-#include "chat/remark.h"
+#include "chat/issue.h"
 #include "chat/role_names.h"
 #include "chat/template.h"
 #include "tokenizer/tokenizer.h"
@@ -32,13 +31,13 @@ struct FastchatRoles {
 // and 5): what its preprocess() would raise comes back as a fault (record and id not filled in),
 // otherwise `turns` is filled. Of other data formats than FastChat's own this is judged on what
 // `fastsft data convert` makes of the record.
-std::optional<DataFault> check_conversation(const Conversation& conversation,
-                                            const FastchatRoles& roles, Turns& turns);
+std::optional<RecordError> check_conversation(const Conversation& conversation,
+                                              const FastchatRoles& roles, Turns& turns);
 
 // The one reason of a sample that FastChat drops, found in its text.
-Remark find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);
+Issue find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);
 // All remarks on a sample that was not dropped.
-std::vector<Finding> find_notes(const Tokenizer& tokenizer, const Turns& turns,
-                                const Labels& labels);
+std::vector<RecordIssue> find_notes(const Tokenizer& tokenizer, const Turns& turns,
+                                    const Labels& labels);
 
 }  // namespace fastsft

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "chat/mark_check.h"
 #include "chat/record_pieces.h"
+#include "chat/train_mark.h"
 #include "chat/transcript_labels.h"
 #include "core/error.h"
 
@@ -23,25 +23,25 @@ LabelledRecord begin_record(const Conversation& conversation) {
   const RecordNotes& notes = notes_of(conversation);
   record.is_later_reply = notes.told > 0;
   if (!notes.split.empty()) {
-    record.findings.push_back({Remark::kSplit, Action::kNoted, -1, notes.split});
+    record.findings.push_back({Issue::kSplit, Outcome::kNoted, -1, notes.split});
   }
   if (!notes.lost.empty()) {
-    const Action action = conversation.is_left_out ? Action::kExcluded : Action::kSalvaged;
-    record.findings.push_back({Remark::kSplitLost, action, -1, notes.lost});
+    const Outcome action = conversation.is_left_out ? Outcome::kExcluded : Outcome::kSalvaged;
+    record.findings.push_back({Issue::kSplitLost, action, -1, notes.lost});
   }
   return record;
 }
 
 // The fault of a record in which `finding` is, which stops the run.
-DataFault fault_of(const Conversation& conversation, const Finding& finding) {
-  DataFault fault;
-  fault.kind = fault_kind(finding.remark);
+RecordError fault_of(const Conversation& conversation, const RecordIssue& finding) {
+  RecordError fault;
+  fault.kind = python_error(finding.remark);
   fault.record = conversation.number;
   fault.id = conversation.id;
   fault.message = finding.message;
   fault.reason = finding.reason;
   fault.remark = finding.remark;
-  fault.always_stops = finding.remark == Remark::kOtherFormat || finding.remark == Remark::kBadMark;
+  fault.always_stops = finding.remark == Issue::kOtherFormat || finding.remark == Issue::kBadMark;
   return fault;
 }
 
@@ -73,12 +73,12 @@ Dialogue dialogue_of(const Turns& turns) {
 }  // namespace
 
 void LabelledRecord::settle() {
-  for (const Finding& finding : findings) outcome = std::max(outcome, finding.action);
-  if (outcome == Action::kExcluded) labels = Labels();
+  for (const RecordIssue& finding : findings) outcome = std::max(outcome, finding.action);
+  if (outcome == Outcome::kExcluded) labels = Labels();
 }
 
 Labeller::Labeller(const Tokenizer& tokenizer, LabelOptions options,
-                   std::shared_ptr<const BulkRenderer> renderer)
+                   std::shared_ptr<const BatchRenderer> renderer)
     : tokenizer_(tokenizer),
       options_(std::move(options)),
       renderer_(std::move(renderer)),
@@ -145,7 +145,7 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
     if (fault->always_stops || options_.on_bad_sample == OnBadSample::kError) {
       record.faults.push_back(std::move(*fault));
     } else {
-      record.findings.push_back({fault->remark, Action::kExcluded, fault->message, fault->reason});
+      record.findings.push_back({fault->remark, Outcome::kExcluded, fault->message, fault->reason});
     }
     return record;
   }
@@ -153,14 +153,14 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
   record.labels = label_fastchat(tokenizer_, *template_, transcript, options_.max_length,
                                  options_.pad_id, buffers);
   if (record.labels.dropped) {
-    record.findings.push_back({find_drop_reason(*template_, turns), Action::kDropped, -1, ""});
+    record.findings.push_back({find_drop_reason(*template_, turns), Outcome::kDropped, -1, ""});
   } else {
-    for (Finding& note : find_notes(tokenizer_, turns, record.labels)) {
+    for (RecordIssue& note : find_notes(tokenizer_, turns, record.labels)) {
       record.findings.push_back(std::move(note));
     }
   }
   if (conversation.system.is_true) {
-    record.findings.push_back({Remark::kSystemIgnored, Action::kNoted, -1,
+    record.findings.push_back({Issue::kSystemIgnored, Outcome::kNoted, -1,
                                "the system text of --mask_policy fastchat is fixed"});
   }
   return record;
@@ -174,17 +174,17 @@ LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue&
     record.faults.push_back(fault_of(conversation, *bad));
     return record;
   }
-  std::vector<Finding> found;
+  std::vector<RecordIssue> found;
   builder_.build(conversation, dialogue, found);
   const auto told = static_cast<int64_t>(notes_of(conversation).told);
-  for (Finding& finding : found) {
+  for (RecordIssue& finding : found) {
     const bool is_news = told == 0 || finding.message >= told || dialogue.messages.empty();
     if (is_news) record.findings.push_back(std::move(finding));
   }
   const bool stops = options_.on_bad_sample == OnBadSample::kError;
-  for (const Finding& finding : record.findings) {
+  for (const RecordIssue& finding : record.findings) {
     if (!is_bad_sample(finding.remark)) continue;
-    if (!stops && finding.remark != Remark::kOtherFormat) continue;
+    if (!stops && finding.remark != Issue::kOtherFormat) continue;
     record.faults.push_back(fault_of(conversation, finding));
     dialogue.messages.clear();
     break;
@@ -217,7 +217,7 @@ void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) c
     const std::string_view mark = marks_->find(dialogue.messages.front().text);
     if (mark.empty()) return;
     record.findings.push_back(
-        {Remark::kEmbeddedSpecial, Action::kNoted, -1,
+        {Issue::kEmbeddedSpecial, Outcome::kNoted, -1,
          concat(mark,
                 " in \"text\" is learned as letters, not as the token; write texts with marks ",
                 "as messages, and the chat template writes the tokens")});
@@ -227,7 +227,7 @@ void Labeller::note_specials(const Dialogue& dialogue, LabelledRecord& record) c
     for (const std::string& text : special_texts_) {
       if (message.text.find(text) == std::string_view::npos) continue;
       record.findings.push_back(
-          {Remark::kEmbeddedSpecial, Action::kNoted, -1, concat(text, " in text")});
+          {Issue::kEmbeddedSpecial, Outcome::kNoted, -1, concat(text, " in text")});
       return;
     }
   }
@@ -237,7 +237,7 @@ void Labeller::note_merged(LabelledRecord& record) const {
   if (record.labels.merged.empty()) return;
   const bool is_split = options_.boundary_tokens == BoundaryTokens::kSplit;
   record.findings.push_back(
-      {Remark::kBoundaryTokens, Action::kNoted, -1,
+      {Issue::kBoundaryTokens, Outcome::kNoted, -1,
        concat("the end of the prompt and the beginning of the reply make one token, ",
               quoted_line(record.labels.merged),
               is_split ? ": trained as two, as inference has them"
@@ -248,16 +248,16 @@ void Labeller::note_merged(LabelledRecord& record) const {
 void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcript,
                             LabelBuffers& buffers, LabelledRecord& record) const {
   if (dialogue.messages.empty() || !record.faults.empty()) return;
-  const auto exclude = [&](Remark remark, std::string reason) {
-    record.findings.push_back({remark, Action::kExcluded, -1, std::move(reason)});
+  const auto exclude = [&](Issue remark, std::string reason) {
+    record.findings.push_back({remark, Outcome::kExcluded, -1, std::move(reason)});
   };
-  if (!transcript.failure.empty()) return exclude(Remark::kTemplateRefuses, transcript.failure);
+  if (!transcript.failure.empty()) return exclude(Issue::kTemplateRefuses, transcript.failure);
   const bool is_mixed = !transcript.data_is_known && holds_special(dialogue, transcript);
   auto labels = is_mixed ? std::nullopt
                          : label_spans(tokenizer_, transcript, options_.max_length,
                                        options_.boundary_tokens, buffers);
   if (!labels) {
-    return exclude(Remark::kEmbeddedSpecial,
+    return exclude(Issue::kEmbeddedSpecial,
                    "a special token's text in a message cannot be kept apart from the template's");
   }
   record.labels = std::move(*labels);
@@ -265,27 +265,27 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
   note_merged(record);
   if (transcript.rewritten >= 0) {
     const DialogueMessage& reply = dialogue.messages.at(static_cast<size_t>(transcript.rewritten));
-    record.findings.push_back({Remark::kTemplateRewrites, Action::kSalvaged,
+    record.findings.push_back({Issue::kTemplateRewrites, Outcome::kSalvaged,
                                static_cast<int64_t>(reply.first),
                                "the chat template does not write this reply as it is"});
   }
   if (record.labels.example.learned.empty() && record.labels.truncated && record.is_later_reply) {
     record.is_cut_off = true;
     record.labels = Labels();
-    std::erase_if(record.findings, [](const Finding& finding) {
-      return finding.remark != Remark::kSplitLost;  // the piece before it has the others
+    std::erase_if(record.findings, [](const RecordIssue& finding) {
+      return finding.remark != Issue::kSplitLost;  // the piece before it has the others
     });
-    record.findings.push_back({Remark::kReplyTruncated, Action::kTruncated, -1, "cut off whole"});
+    record.findings.push_back({Issue::kReplyTruncated, Outcome::kTruncated, -1, "cut off whole"});
     return;
   }
   if (record.labels.example.learned.empty()) {
     return record.labels.truncated
-               ? exclude(Remark::kNoReplyLeft,
+               ? exclude(Issue::kNoReplyLeft,
                          concat("no reply within ", options_.max_length, " tokens"))
-               : exclude(Remark::kNotTrained, "the template marks nothing of it as learned");
+               : exclude(Issue::kNotTrained, "the template marks nothing of it as learned");
   }
   if (record.labels.truncated) {
-    record.findings.push_back({Remark::kReplyTruncated, Action::kTruncated, -1, "cut"});
+    record.findings.push_back({Issue::kReplyTruncated, Outcome::kTruncated, -1, "cut"});
   }
 }
 

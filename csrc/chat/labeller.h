@@ -8,55 +8,53 @@
 #include <vector>
 
 #include "chat/conversation.h"
-#include "chat/data_fault.h"
 #include "chat/dialogue.h"
 #include "chat/dialogue_builder.h"
 #include "chat/example.h"
 #include "chat/fastchat_check.h"
+#include "chat/issue.h"
 #include "chat/label_options.h"
-#include "chat/mark_finder.h"
-#include "chat/remark.h"
 #include "chat/special_parts.h"
 #include "chat/transcript.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fastsft {
 
-// What became of one record. A record with faults stops the run (--on_bad_sample error).
+// Result of labelling one record. A record with faults stops the run (--on_bad_sample error).
 struct LabelledRecord {
   Labels labels;
-  Action outcome = Action::kNoted;  // the worst of the findings
-  std::vector<Finding> findings;
-  std::vector<DataFault> faults;  // none or one; then there are no labels
-  std::string name;               // the id, or the number when it has none
+  Outcome outcome = Outcome::kNoted;  // the worst of the findings
+  std::vector<RecordIssue> findings;
+  std::vector<RecordError> faults;  // none or one; then there are no labels
+  std::string name;                 // the id, or the number when it has none
   // --train_turns each: not a record's first reply, and cut off where a row ends: no record of its
   // own, but a remark.
   bool is_later_reply = false, is_cut_off = false;
 
-  // The outcome of the findings; a record that is excluded has no labels.
+  // Sets the outcome from the findings; an excluded record loses its labels.
   void settle();
-  bool has_row() const { return faults.empty() && outcome != Action::kExcluded && !is_cut_off; }
+  bool has_row() const { return faults.empty() && outcome != Outcome::kExcluded && !is_cut_off; }
 };
 
-// Renders many dialogues at once with a template that is not data.
-class BulkRenderer {
+// Renders many dialogues at once, with the model's own (Jinja) template.
+class BatchRenderer {
  public:
-  virtual ~BulkRenderer() = default;
+  virtual ~BatchRenderer() = default;
 
   // One transcript for each dialogue, empty ones included. Called by one thread at a time.
   virtual std::vector<Transcript> render(std::span<const Dialogue* const> dialogues) const = 0;
 };
 
-// Turns records into labelled examples, several threads over conversations. What comes out does not
-// depend on the number of threads.
+// Turns records into labelled examples with several threads. The result does not depend on their
+// number.
 class Labeller {
  public:
   // `tokenizer` must outlive this. `renderer` is for the template "model" only. Throws
   // std::invalid_argument for options that contradict each other or a tokenizer that cannot serve.
   Labeller(const Tokenizer& tokenizer, LabelOptions options,
-           std::shared_ptr<const BulkRenderer> renderer = nullptr);
+           std::shared_ptr<const BatchRenderer> renderer = nullptr);
 
-  // Pieces of the conversations that are several rows (record_pieces.h), the others as they are.
+  // Replaces conversations that become several rows by their pieces (record_pieces.h).
   void split(std::vector<Conversation>& conversations) const;
 
   // One record for each conversation. With the template "model" those whose replies need rows of
@@ -90,7 +88,7 @@ class Labeller {
 
   const Tokenizer& tokenizer_;
   LabelOptions options_;
-  std::shared_ptr<const BulkRenderer> renderer_;
+  std::shared_ptr<const BatchRenderer> renderer_;
   const ChatTemplate* template_ = nullptr;  // null for "model"
   std::optional<TemplateRenderer> native_;
   DialogueBuilder builder_;

@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-// How the name of a field says that a message or record is learned.
+// Meaning of a field's name for whether a message or record is learned.
 enum class MarkName {
   kNone,        // it says nothing about that
   kLearned,     // a true value says that it is: "train", "weight", "lossScale"
@@ -17,10 +17,10 @@ enum class MarkName {
   kMixed        // other words are next to it: "train_detail", "answer_weights_of_judges"
 };
 
-// Upper case, and what is between the words of a name, do not count.
+// Ignores case and separators between the words of a name.
 MarkName find_mark_name(std::string_view name);
 
-// Each name that is a mark has one of these in it, in lower case.
+// Every mark's name contains one of these, in lower case.
 std::vector<std::string> mark_stems();
 
 }  // namespace fastsft

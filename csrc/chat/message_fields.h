@@ -10,14 +10,14 @@
 
 namespace fastsft {
 
-// Text, or a list of parts that are text. `marks`: collects those of parts, if it is given.
+// Reads a text, or a list of text parts. `marks`: collects the marks of the parts, if given.
 void read_text(JsonScanner& scanner, Value& value, MarkReader* marks = nullptr);
 
-// A text of tables whose cells are JSON: no list, or an empty one.
+// True for a JSON cell of a table that means no list or an empty list.
 bool holds_nothing(const Value& value);
 
-// Reads messages of {"from", "value"} or {"role", "content"}. Of a field that comes twice the last
-// one counts.
+// Reads messages of {"from", "value"} or {"role", "content"}. If a field comes twice, the last one
+// counts.
 class MessageReader {
  public:
   explicit MessageReader(UnusedFields& unused) : unused_(unused) {}

@@ -2,7 +2,6 @@
 
 #include "chat/format_hints.h"
 #include "chat/plain_fields.h"
-#include "chat/preference_data.h"
 #include "chat/reply_fields.h"
 #include "chat/role_names.h"
 #include "core/error.h"
@@ -65,7 +64,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   record.train = train_of(record.mark.get());
   if (!tools.empty()) own_notes(record).tools = std::move(tools);
   const bool has_list = record.messages_kind == ValueKind::kArray;
-  if (!has_list || record.read_fault != ReadFault::kNone) {
+  if (!has_list || record.read_fault != ReadError::kNone) {
     explain_missing(start, record);
   } else if (!is_named_ && (has_preference || (has_other_reply && may_hold_reply(record)) ||
                             has_odd_prompt(record))) {
@@ -108,7 +107,7 @@ void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& reco
   }
   if (record.read_reason.empty()) record.read_reason = refuse_replies(sketch);
   if (!record.read_reason.empty()) {
-    record.read_fault = ReadFault::kOtherFormat;
+    record.read_fault = ReadError::kOtherFormat;
   } else if (find_reply_fields(sketch) || has_odd_prompt(record)) {
     explain_missing(record_start, record);
   }
@@ -126,7 +125,7 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
   const RecordSketch sketch = sketch_record(start);
   const auto other = match_format(sketch, kAutoFormat);
   if (other && *other != choice_ && !lacks_reply(sketch)) {
-    record.read_fault = ReadFault::kOtherFormat;
+    record.read_fault = ReadError::kOtherFormat;
     record.read_reason = concat(
         "expected ", choice_.describe(), " as in the rest of its file, got ", other->describe(),
         "; divide the file by format, or name its format: --data_format ", choice_.name);

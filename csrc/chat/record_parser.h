@@ -5,8 +5,8 @@
 
 #include "chat/conversation.h"
 #include "chat/data_format.h"
-#include "chat/json_scanner.h"
 #include "chat/train_mark.h"
+#include "core/json_scanner.h"
 
 namespace fastsft {
 
@@ -17,8 +17,8 @@ class RecordParser {
   // `is_named`: --data_format says so; else a record may show that it is not of that format.
   explicit RecordParser(FormatChoice choice = {}, bool is_named = false);
 
-  // The value that comes next in `scanner`. `record` is overwritten but for its place. A record of
-  // another format has that as its fault.
+  // Reads the next value of `scanner` into `record`, whose position is kept. A record of another
+  // format gets that as its fault.
   void parse(JsonScanner& scanner, Conversation& record);
 
   // Of all records so far.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
-#include "chat/data_fault.h"
-#include "chat/json_scanner.h"
+#include "chat/issue.h"
 #include "chat/record_parser.h"
 #include "core/error.h"
+#include "core/json_scanner.h"
 
 namespace fastsft {
 namespace {

@@ -4,13 +4,18 @@
 #include <array>
 #include <bit>
 
-#include "chat/json_blocks.h"
-#include "chat/json_scanner.h"
+#include "core/byte_classes.h"
+#include "core/json_scanner.h"
 
 namespace fastsft {
 namespace {
 
 constexpr size_t kBlocksAtOnce = 32;
+
+static_assert(kJsonBlockSize == kByteBlock);
+// [ and ] are { and } without the bit 0x20.
+using JsonClassifier = ByteClassifier<JsonBlock, ByteSet::of('"'), ByteSet::of('\\'),
+                                      ByteSet({'{', '{', true}, {'}', '}', true})>;
 
 // Bytes that a backslash is before. `escaped` says so of the block's first byte, then of the
 // first one after it.
@@ -67,6 +72,15 @@ int64_t count_scalars(std::string_view text, bool is_first) {
 }
 
 }  // namespace
+
+void classify_json(const char* text, size_t count, JsonBlock* blocks) {
+  static const JsonClassifier::Function classify = JsonClassifier::fastest();
+  classify(text, count, blocks);
+}
+
+void classify_json_portable(const char* text, size_t count, JsonBlock* blocks) {
+  JsonClassifier::functions().front()(text, count, blocks);
+}
 
 void ArraySplitter::split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices) {
   std::array<JsonBlock, kBlocksAtOnce> blocks;

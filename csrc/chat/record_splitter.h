@@ -17,6 +17,19 @@ struct RecordSlice {
   bool is_last = false;   // the array's end and all that follows
 };
 
+// Which of 64 bytes of JSON are of these kinds; bit i is of byte i.
+struct JsonBlock {
+  uint64_t quotes = 0;
+  uint64_t backslashes = 0;
+  uint64_t brackets = 0;  // [ ] { }
+};
+inline constexpr size_t kJsonBlockSize = 64;
+
+// Classifies `count` blocks from `text` on, with the widest instructions of the machine.
+void classify_json(const char* text, size_t count, JsonBlock* blocks);
+// The same without vectors, for the test of both.
+void classify_json_portable(const char* text, size_t count, JsonBlock* blocks);
+
 // Cuts the inside of a JSON array into slices by quotes and brackets alone, without judging the
 // JSON: a strict scanner of the slices finds every fault at the byte where one of the whole array
 // would find it.

@@ -1,8 +1,8 @@
 #include "chat/record_writer.h"
 
-#include "chat/json_text.h"
-#include "chat/mark_check.h"
+#include "chat/train_mark.h"
 #include "core/error.h"
+#include "core/json_text.h"
 
 namespace fastsft {
 namespace {
@@ -20,48 +20,48 @@ void append_tools(const std::string& tools, std::string& text) {
   for (const char c : tools) text += c == '\n' || c == '\r' ? ' ' : c;
 }
 
-Finding refuse(Remark remark, int64_t message, std::string reason) {
-  return {remark, Action::kExcluded, message, std::move(reason)};
+RecordIssue refuse(Issue remark, int64_t message, std::string reason) {
+  return {remark, Outcome::kExcluded, message, std::move(reason)};
 }
 
-std::optional<Finding> check_record(const Conversation& record) {
-  if (record.read_fault != ReadFault::kNone) {
-    return refuse(remark_of(record.read_fault), -1, record.read_reason);
+std::optional<RecordIssue> check_record(const Conversation& record) {
+  if (record.read_fault != ReadError::kNone) {
+    return refuse(issue_of(record.read_fault), -1, record.read_reason);
   }
   if (record.kind != ValueKind::kObject) {
-    return refuse(Remark::kNotAnObject, -1, concat("record is ", describe(record.kind)));
+    return refuse(Issue::kNotAnObject, -1, concat("record is ", describe(record.kind)));
   }
   if (record.messages_kind == ValueKind::kMissing) {
-    return refuse(Remark::kNoConversations, -1,
+    return refuse(Issue::kNoConversations, -1,
                   concat("no \"", list_name(record), "\"", notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
-    return refuse(Remark::kNoConversations, -1,
+    return refuse(Issue::kNoConversations, -1,
                   concat("\"", list_name(record), "\" is ", describe(record.messages_kind)));
   }
-  if (record.messages_empty) return refuse(Remark::kEmptyConversation, -1, "empty conversation");
+  if (record.messages_empty) return refuse(Issue::kEmptyConversation, -1, "empty conversation");
   if (record.shape == RecordShape::kText) {
-    return refuse(Remark::kBadField, -1, "\"text\" is no conversation; it is trained on as it is");
+    return refuse(Issue::kBadField, -1, "\"text\" is no conversation; it is trained on as it is");
   }
   if (record.system.is_true && !record.system.is_text() && !record.system.is_text_parts) {
-    return refuse(Remark::kNotText, -1, concat("\"system\" is ", describe(record.system.kind)));
+    return refuse(Issue::kNotText, -1, concat("\"system\" is ", describe(record.system.kind)));
   }
   return std::nullopt;
 }
 
-std::optional<Finding> check_message(const Message& message, int64_t index) {
+std::optional<RecordIssue> check_message(const Message& message, int64_t index) {
   if (message.kind != ValueKind::kObject) {
-    return refuse(Remark::kBadMessage, index, explain_kind(message));
+    return refuse(Issue::kBadMessage, index, explain_kind(message));
   }
   if (!message.from.is_text()) {
-    return refuse(Remark::kUnknownRole, index, concat("role is ", describe(message.from.kind)));
+    return refuse(Issue::kUnknownRole, index, concat("role is ", describe(message.from.kind)));
   }
   const Value& value = message.value;
   if (value.kind == ValueKind::kMissing) {
-    return refuse(Remark::kBadMessage, index, "message has no \"value\" and no \"content\"");
+    return refuse(Issue::kBadMessage, index, "message has no \"value\" and no \"content\"");
   }
   if (!value.is_text() && !value.is_text_parts && value.kind != ValueKind::kNull) {
-    return refuse(Remark::kNotText, index, concat("text is ", describe(value.kind)));
+    return refuse(Issue::kNotText, index, concat("text is ", describe(value.kind)));
   }
   return std::nullopt;
 }
@@ -76,8 +76,8 @@ WrittenFormat parse_written_format(const std::string& word) {
 
 RecordWriter::RecordWriter(WrittenFormat format) : format_(format), roles_(true, {}) {}
 
-std::optional<Finding> RecordWriter::write(const Conversation& conversation,
-                                           std::string& text) const {
+std::optional<RecordIssue> RecordWriter::write(const Conversation& conversation,
+                                               std::string& text) const {
   if (auto fault = check_record(conversation)) return fault;
   if (auto fault = find_bad_mark(conversation, roles_, MarkUse::kFollowed)) return fault;
   const size_t before = text.size();
@@ -109,13 +109,13 @@ std::optional<Finding> RecordWriter::write(const Conversation& conversation,
   return std::nullopt;
 }
 
-std::optional<Finding> RecordWriter::write_messages(const Conversation& conversation,
-                                                    std::string& text) const {
+std::optional<RecordIssue> RecordWriter::write_messages(const Conversation& conversation,
+                                                        std::string& text) const {
   const auto& messages = conversation.messages;
   const char* separator = "";
   if (format_ == WrittenFormat::kMessages && conversation.system.is_true) {
     if (messages.front().from.is_text() && messages.front().from.text == "system") {
-      return refuse(Remark::kSystemIgnored, 0, "a system message next to the record's \"system\"");
+      return refuse(Issue::kSystemIgnored, 0, "a system message next to the record's \"system\"");
     }
     write_message("system", conversation.system, ValueKind::kMissing, text);
     separator = ", ";

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "chat/conversation.h"
-#include "chat/remark.h"
+#include "chat/issue.h"
 #include "chat/role_names.h"
 
 namespace fastsft {
@@ -25,10 +25,11 @@ class RecordWriter {
   // Appends the record to `text`; or says why it cannot be written, with `text` as it was. Roles
   // are named as the format names them; a role that nobody knows keeps its name. Tools that the
   // record defines are written as they are.
-  std::optional<Finding> write(const Conversation& conversation, std::string& text) const;
+  std::optional<RecordIssue> write(const Conversation& conversation, std::string& text) const;
 
  private:
-  std::optional<Finding> write_messages(const Conversation& conversation, std::string& text) const;
+  std::optional<RecordIssue> write_messages(const Conversation& conversation,
+                                            std::string& text) const;
   void write_message(std::string_view role, const Value& value, ValueKind train,
                      std::string& text) const;
   std::string_view name_role(const std::string& name) const;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/data_fault.h"
+#include "chat/issue.h"
 #include "chat/message_fields.h"
 #include "core/error.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "chat/transcript_labels.h"
-#include "tokenizer/special_tokens.h"
+#include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -8,14 +9,16 @@
 #include <vector>
 
 #include "chat/conversation.h"
-#include "chat/json_scanner.h"
+#include "chat/issue.h"
 #include "chat/mark_names.h"
+#include "chat/role_names.h"
+#include "core/json_scanner.h"
 
 namespace fastsft {
 
 using SharedMark = std::shared_ptr<const TrainMark>;
 
-// What the value `json` of a field with such a name says; null for nothing.
+// Parses the value `json` of a mark; null if it says nothing.
 SharedMark judge_mark(const std::string& field, MarkName name, std::string_view json);
 
 // Collects the marks of one message or record after another.
@@ -27,13 +30,13 @@ class MarkReader {
     found_.clear();
     of_ = of;
   }
-  // Reads the value that comes next in `scanner` if the field `name` is a mark. Of another field
-  // that is an object, notes the marks in it and reads nothing.
+  // Reads the next value of `scanner` if the field `name` is a mark. If another field is an object,
+  // notes the marks in it and reads nothing.
   bool read(const std::string& name, JsonScanner& scanner);
   // Between begin_part and end_parts, marks are those of one of the parts of a content.
   void begin_part();
   void end_parts();
-  // What all of them say together; null for nothing.
+  // Returns the combined mark; null if there is none.
   SharedMark take();
 
  private:
@@ -49,7 +52,17 @@ class MarkReader {
   Of of_ = Of::kMessage;
 };
 
-// The value that a mark means: kTrue, kFalse, or kMissing for none.
+// Value of a mark: kTrue, kFalse, or kMissing without one.
 ValueKind train_of(const TrainMark* mark);
+
+// Whether marks that exclude replies from learning are followed.
+enum class MarkUse { kFollowed, kRefused };
+
+// Returns the first mark of a record that would not be followed, if there is one: a mark that is
+// not understood, that wants a text learned that is no reply, or with kRefused excludes a reply.
+// Such a record stops a run, whatever --on_bad_sample says, because it would be learned against its
+// author's wish.
+std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleNames& roles,
+                                         MarkUse use);
 
 }  // namespace fastsft

@@ -1,6 +1,6 @@
 #include "chat/transcript.h"
 
-#include "tokenizer/special_tokens.h"
+#include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
 namespace {

@@ -11,14 +11,14 @@
 
 namespace fastsft {
 
-// A piece of a transcript.
+// A part of a transcript.
 struct Segment {
   ByteSpan bytes;
   bool is_data = false;     // from the record; the rest is control text of the template
   bool is_learned = false;  // replies with their lead and stop token
 };
 
-// A conversation as the text that the model reads. Segments follow each other and cover the text.
+// The text of a conversation that the model reads. Segments follow each other and cover it.
 struct Transcript {
   std::string text;
   std::vector<Segment> segments;
@@ -30,18 +30,18 @@ struct Transcript {
   bool needs_rows = false;    // it fails as one text: each reply may have a row of its own
 
   void clear();
-  // Empty pieces are left out.
+  // Skips empty pieces.
   void append(std::string_view piece, bool is_data, bool is_learned);
   std::vector<ByteSpan> data() const;
   std::vector<ByteSpan> learned() const;
 };
 
-// A text that is no conversation, then the tokenizer's EOS; all of it is learned. BOS is in front
-// where the tokenizer adds one.
+// Renders a text that is no conversation, followed by EOS; all of it is learned. BOS is in front if
+// the tokenizer adds it.
 void render_text(const Tokenizer& tokenizer, std::string_view text, Transcript& transcript);
 
-// Memory that the labelling of one record leaves to the next. Labelling has no thread_local data:
-// glibc ends the process where a thread's first use of them finds no memory.
+// Buffers that are reused from record to record. They are not thread_local, because glibc ends the
+// process if there is no memory at a thread's first use of such data.
 struct LabelBuffers {
   std::vector<Token> tokens;
   std::vector<bool> learned;

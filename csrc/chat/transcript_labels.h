@@ -20,10 +20,10 @@ Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
                       const Transcript& transcript, int64_t max_length, int32_t pad_id,
                       LabelBuffers& buffers);
 
-// A transcript's tokens, BOS excluded, each with whether it is learned: its last byte is in a
+// Encodes a transcript, without BOS, and marks each token as learned or not: its last byte is in a
 // learned span (a special token's last byte that is not white space which it took along; a mark
-// without bytes counts as the byte after it). Data is encoded as plain text. False when data
-// spells a special token and the tokenizer cannot keep it apart.
+// without bytes counts as the byte after it). Data is encoded as plain text. False when data spells
+// a special token and the tokenizer cannot keep it apart.
 //
 // `merged`: the text of the first token that has the end of a prompt and the beginning of its
 // reply, "" without any. With kSplit such a text is encoded up to the reply, and from it on.

@@ -22,9 +22,9 @@ class TurnCounts {
   // The next turn begins at byte `begin` and ends at byte `end`, where a stop or the end of the
   // text is. Turns must be given from left to right without a gap but the stops.
   void enter(size_t begin, size_t end);
-  // Of the turn alone.
+  // Number of ids of the whole turn.
   int64_t count_turn();
-  // Of the turn's first bytes, up to `end`, whose last byte is a space after a non-space.
+  // Number of ids of the turn's bytes up to `end`; the last byte must be a space after a non-space.
   int64_t count_prefix(size_t end);
 
  private:

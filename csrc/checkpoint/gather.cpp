@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "checkpoint/host_copy.h"
+#include "checkpoint/host_values.h"
 #include "checkpoint/local_range.h"
-#include "core/whereabouts.h"
+#include "core/rank_status.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
@@ -16,14 +16,14 @@ at::Tensor gather_range(const UnitState& state, const at::Tensor& range, Communi
                         at::Device device, Readers readers) {
   const bool reads = readers == Readers::kAll || shards.rank() == 0;
   if (owns_whole(state)) return reads ? host_copy(range) : at::Tensor();
-  const Phase phase("gathering the state");
+  const ScopedPhase phase("gathering the state");
   const at::Tensor part = range.to(device);
   at::Tensor whole;
   if (reads) whole = at::empty({state.unit->padded_numel(shards.world_size())}, part.options());
   if (readers == Readers::kAll) {
     shards.all_gather(whole, part, state.unit->name())->wait();
   } else {
-    shards.gather_to_first(whole, part, state.unit->name());
+    shards.gather_to_rank0(whole, part, state.unit->name());
   }
   return reads ? host_copy(whole) : at::Tensor();
 }
@@ -54,7 +54,7 @@ at::Tensor gather_values(const UnitState& state, size_t index, Communicator& sha
   for (int rank = 0; rank < shards.world_size(); ++rank) {
     most = std::max(most, spec.count(range_of_rank(state, rank)));
   }
-  const Phase phase("gathering the state");
+  const ScopedPhase phase("gathering the state");
   const at::Tensor part = at::zeros({most}, held.options().device(device));
   part.narrow(0, 0, held.numel()).copy_(held);
   at::Tensor parts;
@@ -62,7 +62,7 @@ at::Tensor gather_values(const UnitState& state, size_t index, Communicator& sha
   if (readers == Readers::kAll)
     shards.all_gather(parts, part, state.unit->name())->wait();
   else
-    shards.gather_to_first(parts, part, state.unit->name());
+    shards.gather_to_rank0(parts, part, state.unit->name());
   if (!reads) return {};
   const at::Tensor whole = host_buffer(spec.count(unit), device, spec.dtype);
   for (int rank = 0; rank < shards.world_size(); ++rank) {

@@ -1,6 +1,5 @@
 #include "checkpoint/host_values.h"
 
-#include "checkpoint/host_copy.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {

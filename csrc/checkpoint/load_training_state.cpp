@@ -3,7 +3,7 @@
 #include <memory>
 #include <set>
 
-#include "checkpoint/agreement.h"
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/local_range.h"
 #include "checkpoint/state_file.h"
 #include "checkpoint/training_state.h"
@@ -67,7 +67,8 @@ const TensorEntry& master_of(const Piece& piece) {
 const TensorEntry& kept_of(const Piece& piece, const StateSpec& spec) {
   const int64_t count = spec.stored(piece.unit.range);
   if (stored_dtype(spec) == DType::kU8) {
-    return entry_of(piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
+    return entry_of(
+        piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
   }
   return entry_of(
       piece, spec.name, count,
@@ -128,9 +129,9 @@ void read_state(std::span<UnitState> units, const std::string& directory) {
 }  // namespace
 
 void load_training_state(Strategy& strategy, Communicator& all, const std::string& directory) {
-  Agreement agreement;
-  agreement.attempt([&] { read_state(strategy.states(), directory); });
-  agreement.settle(all, strategy.device(), "loading the training state " + directory);
+  AllOrNone attempt;
+  attempt.run([&] { read_state(strategy.states(), directory); });
+  attempt.finish(all, strategy.device(), "loading the training state " + directory);
 }
 
 }  // namespace fastsft

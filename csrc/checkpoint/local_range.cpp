@@ -1,7 +1,7 @@
 #include "checkpoint/local_range.h"
 
 #include "checkpoint/float_conversion.h"
-#include "checkpoint/host_copy.h"
+#include "checkpoint/host_values.h"
 #include "core/error.h"
 #include "shard/unit_state.h"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "storage/model_index.h"
-#include "storage/shard_plan.h"
+#include "storage/weight_files.h"
 
 namespace fastsft {
 namespace {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "checkpoint/saved_form.h"
-#include "checkpoint/state_dict_order.h"
 #include "storage/dtype.h"
 #include "storage/safetensors_writer.h"
 

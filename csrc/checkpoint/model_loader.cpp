@@ -1,10 +1,14 @@
 #include "checkpoint/model_loader.h"
 
 #include <algorithm>
+#include <memory>
 
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/local_range.h"
 #include "core/error.h"
+#include "storage/model_index.h"
+#include "storage/safetensors_reader.h"
 
 namespace fastsft {
 namespace {
@@ -110,6 +114,54 @@ std::vector<std::string> ModelLoader::finish(const std::string& where) const {
   if (!unknown.empty()) problems += "; tensors that the model does not have: " + listed(unknown);
   require(problems.empty(), where, ": the weights do not belong to this config.json", problems);
   return {ignored_.begin(), ignored_.end()};
+}
+
+namespace {
+
+using OpenFiles = std::vector<std::unique_ptr<SafetensorsReader>>;
+
+constexpr const char* kHeadWeight = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+std::span<const std::byte> bytes_of(const OpenFiles& readers, const std::string& name) {
+  for (const auto& reader : readers) {
+    if (const TensorEntry* tensor = reader->find(name)) return reader->bytes(*tensor);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory) {
+  OpenFiles readers;
+  for (const auto& path : weight_files(directory)) {
+    readers.push_back(std::make_unique<SafetensorsReader>(path));
+  }
+  ModelLoader loader(std::move(units));
+  for (const auto& reader : readers) {
+    for (const auto& tensor : reader->tensors()) {
+      loader.set(tensor.name, tensor.dtype, tensor.shape, reader->bytes(tensor).data(),
+                 reader->path());
+    }
+  }
+  std::vector<std::string> notes;
+  for (const auto& name : loader.finish(directory)) {
+    if (name == kHeadWeight &&
+        !std::ranges::equal(bytes_of(readers, kHeadWeight), bytes_of(readers, kEmbedding))) {
+      notes.push_back(concat(directory, ": config.json ties the head to the embedding, so ",
+                             kHeadWeight, ", which differs from ", kEmbedding, ", is ignored"));
+    }
+  }
+  return notes;
+}
+
+std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
+                                    const std::string& directory) {
+  std::vector<std::string> notes;
+  AllOrNone attempt;
+  attempt.run([&] { notes = read_model(strategy.all_states(), directory); });
+  attempt.finish(all, strategy.device(), "loading the model " + directory);
+  return notes;
 }
 
 }  // namespace fastsft

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/state_dict_order.h"
+#include "checkpoint/saved_form.h"
 #include "shard/strategy.h"
 #include "storage/dtype.h"
 

@@ -6,7 +6,7 @@
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/host_values.h"
 #include "core/error.h"
-#include "storage/file_bytes.h"
+#include "storage/byte_source.h"
 #include "storage/model_index.h"
 
 namespace fastsft {

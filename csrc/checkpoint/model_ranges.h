@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checkpoint/model_file_plan.h"
-#include "checkpoint/state_part.h"
+#include "checkpoint/state_file.h"
 #include "storage/file_ranges.h"
 #include "storage/safetensors_reader.h"
 

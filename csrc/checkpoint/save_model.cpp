@@ -1,14 +1,24 @@
 #include "checkpoint/save_model.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <exception>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "checkpoint/agreement.h"
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/float_conversion.h"
 #include "checkpoint/gather.h"
+#include "checkpoint/model_ranges.h"
+#include "checkpoint/training_state.h"
 #include "core/error.h"
+#include "core/start_threads.h"
 #include "storage/weight_files.h"
 
 namespace fastsft {
@@ -53,11 +63,11 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
   const auto tensors = tensors_to_save(state_dict_order(units), options);
   const auto specs = specs_of(tensors);
   const auto order = aligned_order(specs);
-  Agreement agreement;
+  AllOrNone attempt;
   std::optional<WeightFiles> files;
   std::vector<FileDigest> digests;
   if (writes) {
-    agreement.attempt([&] {
+    attempt.run([&] {
       files.emplace(posix_file_system(), directory, specs, order, options.max_shard_bytes);
     });
   }
@@ -66,7 +76,7 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
   for (const size_t i : order) {
     const PlannedTensor& tensor = tensors[i];
     if (tensor.carried) {
-      if (writes) agreement.attempt([&] { files->write(bytes_of({tensor.spec, tensor.carried})); });
+      if (writes) attempt.run([&] { files->write(bytes_of({tensor.spec, tensor.carried})); });
       continue;
     }
     if (!writers.gathers(strategy)) continue;
@@ -77,13 +87,59 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
     }
     if (writes) {
       const ParamSlot& slot = *tensor.place.slot;
-      agreement.attempt(
-          [&] { write_tensor(*files, slot, elements_of(unit, slot), tensor.spec.dtype); });
+      attempt.run([&] { write_tensor(*files, slot, elements_of(unit, slot), tensor.spec.dtype); });
     }
   }
-  if (writes) agreement.attempt([&] { digests = files->commit(num_parameters(specs)); });
-  agreement.settle(all, strategy.device(), "saving the model to " + directory);
+  if (writes) attempt.run([&] { digests = files->commit(num_parameters(specs)); });
+  attempt.finish(all, strategy.device(), "saving the model to " + directory);
   return digests;
+}
+
+namespace {
+
+constexpr int kNice = 10;
+
+void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) {
+  std::vector<std::exception_ptr> failures(jobs.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < jobs.size();) {
+      try {
+        jobs[i]();
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  };
+  auto threads = start_threads(jobs.size(), [&] {
+    if (priority == Priority::kLow) {
+      // On Linux a priority belongs to the thread; that it cannot be lowered is no reason to fail.
+      const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
+      static_cast<void>(::setpriority(PRIO_PROCESS, thread, kNice));
+    }
+    work();
+  });
+  threads.clear();
+  work();  // what no thread has done: there were none, or they had no memory to begin
+  for (const auto& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace
+
+WrittenPart write_part(FileSystem& file_system, const std::string& directory, const StatePart& part,
+                       const ModelFilePlan& plan, bool with_state, Priority priority) {
+  WrittenPart written;
+  std::vector<std::function<void()>> jobs;
+  jobs.emplace_back(
+      [&] { written.ranges = write_model_ranges(file_system, directory, plan, part); });
+  if (with_state) {
+    jobs.emplace_back(
+        [&] { written.files.push_back(save_training_state(file_system, part, directory)); });
+  }
+  run_all(jobs, priority);
+  return written;
 }
 
 }  // namespace fastsft

@@ -1,7 +1,7 @@
 #include <optional>
 #include <span>
 
-#include "checkpoint/agreement.h"
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/gather.h"
 #include "checkpoint/host_values.h"
 #include "checkpoint/state_file.h"
@@ -75,15 +75,15 @@ std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& 
                                               const Writers& writers) {
   const std::span<const UnitState> units = strategy.states();
   const bool writes = writers.writes(all);
-  Agreement agreement;
+  AllOrNone attempt;
   std::optional<SafetensorsWriter> writer;
   std::vector<FileDigest> digests;
-  const auto attempt = [&](const auto& work) {
-    if (writes) agreement.attempt(work);
+  const auto run = [&](const auto& work) {
+    if (writes) attempt.run(work);
   };
-  attempt([&] { writer.emplace(open_file(posix_file_system(), whole_part(units), directory)); });
+  run([&] { writer.emplace(open_file(posix_file_system(), whole_part(units), directory)); });
   const auto stream = [&](int64_t count, const at::Tensor& whole) {
-    attempt([&] {
+    run([&] {
       const auto bytes = static_cast<size_t>(count) * whole.element_size();
       writer->write({static_cast<const std::byte*>(whole.const_data_ptr()), bytes});
     });
@@ -97,8 +97,8 @@ std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& 
              gather_values(state, k, strategy.shards(), strategy.device(), writers.readers()));
     }
   }
-  attempt([&] { digests.push_back(writer->finish()); });
-  agreement.settle(all, strategy.device(), "saving the training state to " + directory);
+  run([&] { digests.push_back(writer->finish()); });
+  attempt.finish(all, strategy.device(), "saving the training state to " + directory);
   return digests;
 }
 

@@ -1,8 +1,12 @@
 #include "checkpoint/saved_form.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <memory>
 #include <numeric>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -42,6 +46,49 @@ void SavedForm::carry(TensorSpec spec, const std::string& path, uint64_t begin) 
   carried.push_back({std::move(spec), [file, begin](uint64_t offset, std::span<std::byte> to) {
                        file->read_at(begin + offset, to);
                      }});
+}
+
+namespace {
+
+constexpr std::string_view kLayers = "model.layers.";
+
+// In the order in which transformers registers them.
+constexpr std::array<std::string_view, 14> kModules = {
+    "self_attn.q_proj",        "self_attn.k_proj",   "self_attn.v_proj",
+    "self_attn.o_proj",        "self_attn.qkv_proj", "self_attn.q_norm",
+    "self_attn.k_norm",        "mlp.gate_proj",      "mlp.up_proj",
+    "mlp.gate_up_proj",        "mlp.down_proj",      "input_layernorm",
+    "post_attention_layernorm"};
+
+using Position = std::tuple<int, int64_t, size_t, bool>;  // part, layer, module, is a bias
+
+Position position(const ParamSlot& slot) {
+  if (slot.file_order >= 0) return {0, slot.file_order, 0, false};
+  const std::string_view name = slot.name;
+  const bool bias = name.ends_with(".bias");
+  if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, bias};
+  if (!name.starts_with(kLayers)) return {name.starts_with("model.") ? 2 : 3, 0, 0, bias};
+  const std::string_view rest = name.substr(kLayers.size());
+  int64_t layer = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  const std::string_view inside = rest.substr(std::min(rest.find('.') + 1, rest.size()));
+  const auto module = std::find_if(kModules.begin(), kModules.end(), [&](std::string_view known) {
+    return !known.empty() && inside.starts_with(known);
+  });
+  return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
+}
+
+}  // namespace
+
+std::vector<TensorPlace> state_dict_order(std::span<const UnitState> units) {
+  std::vector<TensorPlace> places;
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    for (const auto& slot : units[unit].unit->slots()) places.push_back({unit, &slot});
+  }
+  std::stable_sort(places.begin(), places.end(), [](const auto& left, const auto& right) {
+    return position(*left.slot) < position(*right.slot);
+  });
+  return places;
 }
 
 }  // namespace fastsft

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "shard/unit_state.h"
+#include "storage/byte_source.h"
 #include "storage/dtype.h"
-#include "storage/file_bytes.h"
 #include "storage/safetensors_writer.h"
 
 namespace fastsft {
@@ -48,5 +49,16 @@ std::vector<std::byte> bytes_of(const CarriedTensor& tensor);
 // Tensors as they follow each other in a file: larger elements first, so that each begins at a
 // multiple of its size. The indices of `specs`, which stay in order where all have one type.
 std::vector<size_t> aligned_order(const std::vector<TensorSpec>& specs);
+
+// A tensor of the model and the unit that holds it.
+struct TensorPlace {
+  size_t unit = 0;
+  const ParamSlot* slot = nullptr;
+};
+
+// All tensors in the order of transformers' state dict: by their file_order, or embedding, layers
+// by number (attention, MLP, norms, weights before biases), final norm, head. The split into files
+// depends on it.
+std::vector<TensorPlace> state_dict_order(std::span<const UnitState> units);
 
 }  // namespace fastsft

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checkpoint/save_model.h"
-#include "checkpoint/state_part.h"
+#include "checkpoint/state_file.h"
 #include "shard/strategy.h"
 #include "storage/checksummed_file.h"
 

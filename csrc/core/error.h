@@ -42,3 +42,13 @@ void require(bool ok, const Parts&... parts) {
       throw std::logic_error(::fastsft::concat("internal error at ", __FILE__, ":", __LINE__,    \
                                                ": " #condition " " __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
+
+namespace fastsft {
+
+// A failure of the disk or the kernel, with a complete message for the user.
+class FileError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace fastsft

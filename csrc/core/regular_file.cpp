@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/file_error.h"
 
 namespace fastsft {
 namespace {

@@ -84,7 +84,7 @@ int choose_threads(int wanted) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
 }
 
-void run_in_parts(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
+void parallel_for(size_t count, int num_threads, const std::function<void(size_t, size_t)>& body) {
   std::atomic<size_t> next = 0;
   std::exception_ptr error;
   std::mutex mutex;

@@ -1,14 +1,14 @@
 #include "core/trace.h"
 
 #include "core/error.h"
-#include "core/stopped_time.h"
+#include "core/watchdog.h"
 
 namespace fastsft::trace {
 
-const char* lane_name(Lane lane) {
+const char* track_name(Track track) {
   constexpr const char* kNames[] = {"host",   "compute",    "gather",   "reduce",
                                     "upload", "parameters", "gradients"};
-  return kNames[static_cast<size_t>(lane)];
+  return kNames[static_cast<size_t>(track)];
 }
 
 Recorder& Recorder::instance() {
@@ -43,11 +43,11 @@ std::vector<RecordedSpan> Recorder::stop() {
   return finished;
 }
 
-int64_t Recorder::mark_of(Lane lane) {
-  return clock_ == nullptr || lane == Lane::kHost ? -1 : clock_->mark();
+int64_t Recorder::mark_of(Track track) {
+  return clock_ == nullptr || track == Track::kHost ? -1 : clock_->mark();
 }
 
-uint64_t Recorder::begin(Lane lane, std::string name) {
+uint64_t Recorder::begin(Track track, std::string name) {
   if (!on()) return 0;  // before the lock, which `stop` holds while its clock waits
   const std::lock_guard lock(mutex_);
   if (!on()) return 0;
@@ -57,11 +57,11 @@ uint64_t Recorder::begin(Lane lane, std::string name) {
     ++dropped_;
   }
   RecordedSpan& span = spans_.emplace_back();
-  span.lane = lane;
+  span.track = track;
   span.name = std::move(name);
   span.began = ++order_;
   span.begin_ns = steady_ns();
-  span.begin_mark = mark_of(lane);
+  span.begin_mark = mark_of(track);
   return next_span_++;
 }
 
@@ -72,7 +72,7 @@ void Recorder::end(uint64_t number) {
   RecordedSpan& span = spans_[number - first_span_];
   span.ended = ++order_;
   span.end_ns = steady_ns();
-  span.end_mark = mark_of(span.lane);
+  span.end_mark = mark_of(span.track);
 }
 
 Ranges& outside_ranges() {
@@ -80,12 +80,12 @@ Ranges& outside_ranges() {
   return ranges;
 }
 
-void Span::open(Lane lane, std::string_view what, std::string_view which) {
+void Span::open(Track track, std::string_view what, std::string_view which) {
   opened_ = true;
   std::string name(what);
   if (!which.empty()) name.append(" ").append(which);
   if (outside_ranges().push != nullptr) outside_ranges().push(name.c_str());
-  span_ = Recorder::instance().begin(lane, std::move(name));
+  span_ = Recorder::instance().begin(track, std::move(name));
 }
 
 void Span::close() {

@@ -10,9 +10,9 @@
 
 namespace fastsft::trace {
 
-// Timeline of overlapping work, one lane per kind.
-enum class Lane : uint8_t {
-  kHost,        // what the calling thread does; "synchronize ..." where it waits for the device
+// Timeline of overlapping work, with one track for each kind.
+enum class Track : uint8_t {
+  kHost,        // work of the calling thread; "synchronize ..." while it waits for the device
   kCompute,     // blocks, and the ops inside them
   kGather,      // from the start of a collective to where its result may be used
   kReduce,      // the same
@@ -20,10 +20,10 @@ enum class Lane : uint8_t {
   kParameters,  // a unit's parameters are whole
   kGradients,   // a unit's gradient is whole
 };
-const char* lane_name(Lane lane);
+const char* track_name(Track track);
 
 struct RecordedSpan {
-  Lane lane = Lane::kHost;
+  Track track = Track::kHost;
   std::string name;
   uint64_t began = 0, ended = 0;  // place in the order of all begins and ends, from 1; 0: not yet
   int64_t begin_ns = 0, end_ns = 0;        // steady clock; a device's work in the device's time
@@ -34,9 +34,9 @@ struct RecordedSpan {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Notes the point after all work enqueued so far. Does not wait.
+  // Marks the point after all work enqueued so far. Does not wait.
   virtual int64_t mark() = 0;
-  // When that point was reached; waits for it. Nanoseconds of the steady clock.
+  // Waits for that point and returns its time, in nanoseconds of the steady clock.
   virtual int64_t nanoseconds(int64_t mark) = 0;
 };
 
@@ -46,18 +46,19 @@ class Recorder {
   static Recorder& instance();
   static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  // Forgets what was recorded. `clock` (null: host time for all lanes) lives until `stop`.
+  // Starts to record, without the spans of earlier recordings. `clock` (null: host time for all
+  // tracks) must live until `stop`.
   void start(size_t capacity, Clock* clock);
   // The finished spans in the order in which they began. Later `end`s are ignored.
   std::vector<RecordedSpan> stop();
-  // Spans that were pushed out by newer ones since `start`.
+  // Number of spans that newer ones pushed out since `start`.
   uint64_t dropped() const { return dropped_; }
 
-  uint64_t begin(Lane lane, std::string name);  // the span's number, from 1; 0 when off
-  void end(uint64_t span);                      // 0 is ignored
+  uint64_t begin(Track track, std::string name);  // the span's number, from 1; 0 when off
+  void end(uint64_t span);                        // 0 is ignored
 
  private:
-  int64_t mark_of(Lane lane);
+  int64_t mark_of(Track track);
 
   static inline std::atomic<bool> on_{false};
   std::mutex mutex_;
@@ -67,8 +68,8 @@ class Recorder {
   Clock* clock_ = nullptr;
 };
 
-// Ranges of an outside profiler around the spans of the calling thread; set before main, by a file
-// of the device's build.
+// Hooks of a profiler (NVTX) around the spans of the calling thread. Set before main by a source of
+// the CUDA build.
 struct Ranges {
   void (*push)(const char* name) = nullptr;
   void (*pop)() = nullptr;
@@ -78,8 +79,8 @@ Ranges& outside_ranges();
 // Records from here to the end of the scope: "<what> <which>".
 class Span {
  public:
-  Span(Lane lane, std::string_view what, std::string_view which = {}) {
-    if (Recorder::on() || outside_ranges().push != nullptr) open(lane, what, which);
+  Span(Track track, std::string_view what, std::string_view which = {}) {
+    if (Recorder::on() || outside_ranges().push != nullptr) open(track, what, which);
   }
   ~Span() {
     if (opened_) close();
@@ -88,7 +89,7 @@ class Span {
   Span& operator=(const Span&) = delete;
 
  private:
-  void open(Lane lane, std::string_view what, std::string_view which);
+  void open(Track track, std::string_view what, std::string_view which);
   void close();
 
   bool opened_ = false;

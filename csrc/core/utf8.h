@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,9 @@ inline char32_t utf8_code_point(std::string_view text, size_t at) {
   if (lead < 0xF0) return (lead & 0x0Fu) << 12 | rest(1) << 6 | rest(2);
   return (lead & 0x07u) << 18 | rest(1) << 12 | rest(2) << 6 | rest(3);
 }
+
+// Appends the character `code`; a surrogate becomes three bytes that UTF-8 forbids.
+void append_utf8(uint32_t code, std::string& text);
 
 // Position of the first byte that is not well-formed UTF-8 (overlong forms and surrogates
 // included), or std::string_view::npos.

@@ -105,7 +105,7 @@ void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
 
 void BatchUpload::copy(Block& block, const HostBatch& batch, size_t index, int64_t begin) {
   const c10::OptionalStreamGuard guard(stream_);
-  const trace::Span span(trace::Lane::kUpload, "micro-batch", std::to_string(index));
+  const trace::Span span(trace::Track::kUpload, "micro-batch", std::to_string(index));
   pack(batch, reinterpret_cast<std::byte*>(block.host.data_ptr<uint8_t>()) + begin);
   if (!stream_) return;
   const int64_t size = packed_bytes(batch);

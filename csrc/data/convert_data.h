@@ -14,7 +14,7 @@ struct ConvertSummary {
   std::vector<DataReport::FormatUse> formats;  // of the inputs
   int64_t num_records = 0;
   int64_t num_written = 0;
-  std::vector<DataFault> faults;  // records that could not be written: the first kMaxFaults
+  std::vector<RecordError> faults;  // records that could not be written: the first kMaxFaults
   int64_t num_faults = 0;
 };
 
@@ -28,7 +28,7 @@ struct ConvertOptions {
 struct ConvertSink {
   std::function<void(const std::string& text)> write;
   std::function<void(const std::string& lines)> write_bad;
-  std::function<void(const LabelProgress&)> poll;  // now and then, on the calling thread
+  PollProgress poll;  // now and then, on the calling thread
 };
 
 // Reads inputs as label_data does and writes every record, or names it as a fault. Memory is

@@ -38,7 +38,7 @@ void DeviceEvent::block(std::optional<c10::Stream> stream) const {
 }
 
 void DeviceEvent::synchronize(const char* what) const {
-  const trace::Span span(trace::Lane::kHost, "synchronize", what);
+  const trace::Span span(trace::Track::kHost, "synchronize", what);
   if (event_) event_->synchronize();
 }
 

@@ -59,4 +59,44 @@ void InputWalk::count(const InputChunk& chunk) {
   }
 }
 
+namespace {
+
+struct CountChunk : InputChunk {
+  DataCounts counts;
+};
+
+class CountWork : public InputWork<CountChunk> {
+ public:
+  using InputWork::InputWork;
+  DataCounts total;
+
+ private:
+  void process(CountChunk& chunk) override {
+    chunk.parse();
+    for (const Conversation& record : chunk.records) {
+      const int64_t copies = chunk.input->share.copies(record.number);
+      chunk.counts.num_records += copies;
+      chunk.counts.num_messages += copies * static_cast<int64_t>(record.messages.size());
+      for (const Message& message : record.messages) {
+        chunk.counts.num_text_bytes += copies * static_cast<int64_t>(message.value.text.size());
+      }
+    }
+    chunk.records.clear();
+  }
+
+  void consume(CountChunk& chunk) override {
+    total.num_records += chunk.counts.num_records;
+    total.num_messages += chunk.counts.num_messages;
+    total.num_text_bytes += chunk.counts.num_text_bytes;
+  }
+};
+
+}  // namespace
+
+DataCounts count_data(std::vector<DataInput> inputs, int num_threads) {
+  CountWork work(std::move(inputs));
+  work.run(num_threads);
+  return work.total;
+}
+
 }  // namespace fastsft

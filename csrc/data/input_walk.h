@@ -1,6 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +12,7 @@
 #include "chat/data_report.h"
 #include "chat/record_reader.h"
 #include "chat/share.h"
+#include "core/ordered_pipeline.h"
 #include "storage/byte_source.h"
 
 namespace fastsft {
@@ -23,8 +27,8 @@ struct DataInput {
   std::string format = kAutoFormat;
 };
 
-// A chunk with what is needed to parse it.
-struct InputChunk {
+// A chunk, and everything that is needed to parse it.
+struct InputChunk : OrderedPipeline::Piece {
   const DataInput* input = nullptr;
   size_t index = 0;  // of the input
   FormatChoice format;
@@ -36,8 +40,8 @@ struct InputChunk {
   void parse();
 };
 
-// Goes through inputs one after the other, chunk by chunk. The first chunk of an input tells its
-// data format.
+// Reads inputs one after the other in chunks. The first chunk of an input determines its data
+// format.
 class InputWalk {
  public:
   explicit InputWalk(std::vector<DataInput> inputs);
@@ -46,10 +50,10 @@ class InputWalk {
   bool next(InputChunk& chunk);
   // The name of a chunk's file; empty where there is only one.
   const std::string& file_of(const InputChunk& chunk) const;
-  // Counts a chunk that was parsed; in the order of the data.
+  // Counts a parsed chunk. Call in the order of the data.
   void count(const InputChunk& chunk);
   const std::vector<DataReport::FormatUse>& formats() const { return formats_; }
-  // The same for labels: calls of tools are used where a model's own template reads them.
+  // The same for labels: fields of tool calls count as used if the model's template reads them.
   std::vector<DataReport::FormatUse> formats(const Labeller& labeller) const;
 
  private:
@@ -58,6 +62,61 @@ class InputWalk {
   std::optional<RecordReader> reader_;
   std::optional<FormatChoice> format_;
   std::vector<DataReport::FormatUse> formats_;
+};
+
+// How far the work on a data set has come.
+struct LabelProgress {
+  int64_t num_bytes = 0;
+  int64_t num_records = 0;
+};
+using PollProgress = std::function<void(const LabelProgress&)>;
+
+// Work on all chunks of a data set: chunks are read in order, processed in parallel and consumed in
+// order. `Chunk` is an InputChunk with results. Memory is bounded by the chunks under way.
+template <typename Chunk>
+class InputWork : public OrderedPipeline {
+ public:
+  explicit InputWork(std::vector<DataInput> inputs, PollProgress poll = {})
+      : walk_(std::move(inputs)), poll_(std::move(poll)) {}
+
+  // Throws what `process`, `consume` or `poll` throws.
+  void run(int num_threads) { run_in_order(*this, num_threads); }
+
+ protected:
+  // Parses one chunk and fills in its results. Called in parallel.
+  virtual void process(Chunk& chunk) = 0;
+  // Takes the results. Called for one chunk at a time, in the order of the data.
+  virtual void consume(Chunk& chunk) = 0;
+
+  InputWalk walk_;
+
+ private:
+  std::unique_ptr<Piece> make() final {
+    auto chunk = std::make_unique<Chunk>();
+    return walk_.next(*chunk) ? std::move(chunk) : nullptr;
+  }
+  bool is_alone(const Piece& piece) const final {
+    return static_cast<const Chunk&>(piece).chunk.is_large();
+  }
+  void work(Piece& piece) final {
+    auto& chunk = static_cast<Chunk&>(piece);
+    process(chunk);
+    progress_.num_bytes += static_cast<int64_t>(chunk.chunk.text.size());
+    progress_.num_records += chunk.chunk.num_records;
+  }
+  void take(Piece& piece) final {
+    auto& chunk = static_cast<Chunk&>(piece);
+    walk_.count(chunk);
+    consume(chunk);
+  }
+  void poll() final {
+    if (poll_) poll_({progress_.num_bytes, progress_.num_records});
+  }
+
+  PollProgress poll_;
+  struct {
+    std::atomic<int64_t> num_bytes = 0, num_records = 0;
+  } progress_;
 };
 
 // What a data set holds, without labels.

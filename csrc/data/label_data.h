@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,19 +11,21 @@
 
 namespace fastsft {
 
-// How far labelling has come.
-struct LabelProgress {
-  int64_t num_bytes = 0;
-  int64_t num_records = 0;
-};
-
-// A data set's report, and the records that stop the run; they have no row, as excluded ones.
+// A data set's report, and the records that stop the run, which have no row.
 struct LabelSummary {
   DataReport report;
-  std::vector<DataFault> faults;  // the first kMaxFaults
+  std::vector<RecordError> faults;  // the first kMaxFaults
   int64_t num_faults = 0;
 };
 inline constexpr size_t kMaxFaults = 1000;
+
+// A chunk with its labels.
+struct LabelledChunk : InputChunk {
+  std::vector<LabelledRecord> labelled;  // one for each of `records`
+  std::string bad_records;               // lines of --report_bad
+
+  void parse_and_label(const Labeller& labeller);
+};
 
 // A data set tokenised and labelled in memory.
 struct LabelledData {
@@ -36,10 +37,10 @@ struct LabelledData {
 // Labels conversations that are in memory.
 LabelledData label_conversations(std::vector<Conversation> conversations, const Labeller& labeller);
 
-// Labels the records of several inputs, one after the other: read in order, parsed and labelled in
-// parallel some hundred kilobytes at a time, handed to `sink` in order. Memory is bounded. `poll`
-// is called on the calling thread now and then; what it throws ends the work.
+// Labels the records of several inputs, one after the other (InputWork), and gives the rows to
+// `sink` in order. `poll` is called on the calling thread now and then; an exception of it ends the
+// work.
 LabelSummary label_data(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,
-                        const std::function<void(const LabelProgress&)>& poll);
+                        const PollProgress& poll);
 
 }  // namespace fastsft

@@ -36,7 +36,7 @@ void fill_row(const TokenDataset& dataset, int64_t row, int64_t width, int32_t p
 
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
                       int32_t pad_id, MaskRule mask_rule, const PaddedRows& to) {
-  run_in_parts(static_cast<size_t>(end - begin), 0, [&](size_t first, size_t last) {
+  parallel_for(static_cast<size_t>(end - begin), 0, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
       const auto at = static_cast<int64_t>(i);
       fill_row(dataset, begin + at, width, pad_id, mask_rule,

@@ -36,7 +36,7 @@ struct Item {
 // What a row needs that not every implementation of attention computes alike.
 struct RowNeeds {
   bool masked_query = false;  // the output of a masked token
-  bool blind_query = false;   // the output of a token that sees no key
+  bool blind_query = false;   // output for a query whose keys are all masked
   bool packing = false;       // attention inside the sequences that its positions tell apart
 };
 

@@ -1,63 +1,17 @@
 #include "data/survey_data.h"
 
-#include <atomic>
+#include <algorithm>
 
-#include "core/ordered_work.h"
-#include "data/record_choice.h"
+#include "core/error.h"
 
 namespace fastsft {
 namespace {
 
-class SurveyWork : public OrderedWork {
+class SurveyWork : public InputWork<LabelledChunk> {
  public:
-  using Poll = std::function<void(const LabelProgress&)>;
-
   SurveyWork(std::vector<DataInput> inputs, const Labeller& labeller, const SurveyChoice& choice,
-             const Poll& poll)
-      : choice_(choice), walk_(std::move(inputs)), labeller_(labeller), poll_(poll) {}
-
-  std::unique_ptr<Piece> make() override {
-    auto piece = std::make_unique<SurveyPiece>();
-    return walk_.next(*piece) ? std::move(piece) : nullptr;
-  }
-
-  bool is_alone(const Piece& piece) const override {
-    return static_cast<const SurveyPiece&>(piece).chunk.is_large();
-  }
-
-  void work(Piece& base) override {
-    auto& piece = static_cast<SurveyPiece&>(base);
-    piece.parse();
-    labeller_.split(piece.records);
-    label(piece);
-    std::string lines;
-    for (size_t i = 0; i < piece.records.size(); ++i) {
-      if (piece.labelled[i].faults.empty()) continue;
-      lines.clear();
-      place_findings(piece.chunk, piece.records[i], piece.input->name, piece.labelled[i], lines);
-    }
-    num_bytes_ += static_cast<int64_t>(piece.chunk.text.size());
-    num_records_ += piece.chunk.num_records;
-  }
-
-  void take(Piece& base) override {
-    auto& piece = static_cast<SurveyPiece&>(base);
-    walk_.count(piece);
-    for (size_t i = 0; i < piece.records.size(); ++i) {
-      const LabelledRecord& labelled = piece.labelled[i];
-      const int64_t copies = piece.input->share.copies(piece.records[i].number);
-      if (labelled.faults.empty()) {
-        count(labelled, walk_.file_of(piece), copies);
-      } else if (copies > 0) {
-        add_fault(labelled.faults.front());
-      }
-      if (copies > 0) choice_.show(piece.input->name, labelled, piece.records[i]);
-    }
-  }
-
-  void poll() override {
-    if (poll_) poll_({num_bytes_, num_records_});
-  }
+             const PollProgress& poll)
+      : InputWork(std::move(inputs), poll), choice_(choice), labeller_(labeller) {}
 
   Survey finish() {
     survey_.summary.report.set_formats(walk_.formats(labeller_));
@@ -70,19 +24,26 @@ class SurveyWork : public OrderedWork {
   }
 
  private:
-  struct SurveyPiece : Piece, InputChunk {
-    std::vector<LabelledRecord> labelled;
-  };
-
-  void label(SurveyPiece& piece) const {
-    if (!labeller_.is_concurrent()) {
-      piece.labelled = labeller_.label(piece.records);
-      return;
+  void process(LabelledChunk& chunk) override {
+    chunk.parse_and_label(labeller_);
+    for (size_t i = 0; i < chunk.records.size(); ++i) {
+      if (chunk.labelled[i].faults.empty()) continue;
+      chunk.bad_records.clear();  // nobody reads them
+      place_findings(chunk.chunk, chunk.records[i], chunk.input->name, chunk.labelled[i],
+                     chunk.bad_records);
     }
-    Transcript transcript;
-    LabelBuffers buffers;
-    for (const Conversation& record : piece.records) {
-      piece.labelled.push_back(labeller_.label_one(record, transcript, buffers));
+  }
+
+  void consume(LabelledChunk& chunk) override {
+    for (size_t i = 0; i < chunk.records.size(); ++i) {
+      const LabelledRecord& labelled = chunk.labelled[i];
+      const int64_t copies = chunk.input->share.copies(chunk.records[i].number);
+      if (labelled.faults.empty()) {
+        count(labelled, walk_.file_of(chunk), copies);
+      } else if (copies > 0) {
+        add_fault(labelled.faults.front());
+      }
+      if (copies > 0) choice_.show(chunk.input->name, labelled, chunk.records[i]);
     }
   }
 
@@ -95,29 +56,87 @@ class SurveyWork : public OrderedWork {
     survey_.learned[learned] += copies;
   }
 
-  void add_fault(const DataFault& fault) {
+  void add_fault(const RecordError& fault) {
     ++survey_.summary.num_faults;
     if (survey_.summary.faults.size() < kMaxFaults) survey_.summary.faults.push_back(fault);
   }
 
   Survey survey_;
   RecordChoice choice_;
-  InputWalk walk_;
   const Labeller& labeller_;
-  const Poll& poll_;
-  std::atomic<int64_t> num_bytes_ = 0;
-  std::atomic<int64_t> num_records_ = 0;
 };
 
 }  // namespace
 
 Survey survey_data(std::vector<DataInput> inputs, const Labeller& labeller,
-                   const SurveyChoice& choice,
-                   const std::function<void(const LabelProgress&)>& poll) {
+                   const SurveyChoice& choice, const PollProgress& poll) {
   choice.check();
   SurveyWork work(std::move(inputs), labeller, choice, poll);
-  run_in_order(work, labeller.is_concurrent() ? labeller.options().num_threads : 1);
+  work.run(labeller.is_concurrent() ? labeller.options().num_threads : 1);
   return work.finish();
+}
+
+namespace {
+
+constexpr const char* kStopped = "stopped";
+
+// SplitMix64's finaliser: a bijection, so that no two places have the same key.
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+bool is_named(const LabelledRecord& labelled, const std::string& word) {
+  if (!labelled.faults.empty()) {
+    return word == kStopped || word == name_of(labelled.faults.front().remark);
+  }
+  return word == name_of(labelled.outcome) ||
+         std::any_of(labelled.findings.begin(), labelled.findings.end(),
+                     [&](const RecordIssue& each) {
+                       return word == name_of(each.remark) || word == name_of(each.action);
+                     });
+}
+
+}  // namespace
+
+void SurveyChoice::check() const {
+  require(count >= 0, "number of records: expected 0 or more, got ", count);
+  if (!only) return;
+  std::vector<std::string> words = {kStopped};
+  for (size_t i = 0; i < kNumOutcomes; ++i) words.push_back(name_of(static_cast<Outcome>(i)));
+  for (size_t i = 0; i < kNumIssues; ++i) words.push_back(name_of(static_cast<Issue>(i)));
+  if (std::find(words.begin(), words.end(), *only) != words.end()) return;
+  std::string known;
+  for (const std::string& word : words) known += (known.empty() ? "" : ", ") + word;
+  throw_invalid("only: got \"", *only, "\", expected one of ", known);
+}
+
+void RecordChoice::show(const std::string& file, const LabelledRecord& labelled,
+                        Conversation& conversation) {
+  const int64_t place = num_shown_++;
+  const bool is_wanted = !choice_.id || labelled.name == *choice_.id ||
+                         std::to_string(conversation.number) == *choice_.id;
+  if (!is_wanted || (choice_.only && !is_named(labelled, *choice_.only))) return;
+  ++num_matching_;
+  const auto number = static_cast<uint64_t>(place);
+  const uint64_t key = choice_.seed ? mix(number + mix(*choice_.seed)) : number;
+  const auto size = static_cast<int64_t>(held_.size());
+  if (choice_.count == 0 || (size == choice_.count && key > held_.rbegin()->first)) return;
+  if (size == choice_.count) held_.erase(std::prev(held_.end()));
+  held_.emplace(key, Held{place, file, std::move(conversation)});
+}
+
+std::vector<SurveyedRecord> RecordChoice::take() {
+  std::vector<Held> all;
+  for (auto& [key, held] : held_) all.push_back(std::move(held));
+  held_.clear();
+  std::sort(all.begin(), all.end(), [](const Held& a, const Held& b) { return a.place < b.place; });
+  std::vector<SurveyedRecord> records;
+  for (Held& held : all) {
+    records.push_back({std::move(held.file), std::move(held.conversation), {}});
+  }
+  return records;
 }
 
 }  // namespace fastsft

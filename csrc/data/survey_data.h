@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +11,7 @@
 
 namespace fastsft {
 
-// Which records of a data set are to be looked at.
+// Selects the records of a data set to look at.
 struct SurveyChoice {
   int64_t count = 5;              // at most so many
   std::optional<uint64_t> seed;   // random ones; without it the first
@@ -33,7 +32,8 @@ struct SurveyedRecord {
 // Rows by a number of tokens.
 using TokenHistogram = std::map<int64_t, int64_t>;
 
-// A data set labelled from end to end, rows not kept. A record counts as often as its share says.
+// Statistics of a whole labelled data set, without its rows. A record counts as often as its share
+// says.
 struct Survey {
   LabelSummary summary;
   TokenHistogram lengths;              // rows by tokens
@@ -45,7 +45,31 @@ struct Survey {
 // Labels the records as label_data does and explains the chosen ones. Memory is bounded by chunks,
 // the chosen records and model_max_length. `poll` as label_data's.
 Survey survey_data(std::vector<DataInput> inputs, const Labeller& labeller,
-                   const SurveyChoice& choice,
-                   const std::function<void(const LabelProgress&)>& poll);
+                   const SurveyChoice& choice, const PollProgress& poll);
+
+// Holds the chosen ones of the records that it is shown one after the other: those with the
+// smallest keys, which are their places in order, or random.
+class RecordChoice {
+ public:
+  explicit RecordChoice(const SurveyChoice& choice) : choice_(choice) {}
+
+  void show(const std::string& file, const LabelledRecord& labelled, Conversation& conversation);
+
+  int64_t num_matching() const { return num_matching_; }
+  // The records in the order in which they were shown; nothing is left here.
+  std::vector<SurveyedRecord> take();
+
+ private:
+  struct Held {
+    int64_t place;
+    std::string file;
+    Conversation conversation;
+  };
+
+  const SurveyChoice& choice_;
+  int64_t num_shown_ = 0;
+  int64_t num_matching_ = 0;
+  std::map<uint64_t, Held> held_;  // by key
+};
 
 }  // namespace fastsft

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "data/token_cache_format.h"
 #include "storage/crc32c.h"
 
 namespace fastsft {

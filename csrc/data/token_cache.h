@@ -1,5 +1,9 @@
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -10,8 +14,8 @@
 
 namespace fastsft {
 
-// A cache file that is cut, changed, of another version or of other inputs. Not the user's fault:
-// it is made again.
+// A cache file that is cut, changed, or of another version or other inputs. The caller makes it
+// again.
 class DamagedCache : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,5 +32,44 @@ struct TokenCache {
 // compares the checksums; without, only the trailer is checked. Throws DamagedCache, or
 // std::runtime_error when the file cannot be read.
 TokenCache open_token_cache(const std::string& path, const std::string& key, bool verify);
+
+// A token cache, one file, little-endian, numbers as they are in memory:
+//
+//   offset 0        kTokenCacheMagic, then zeros up to kTokenCacheAlignment
+//   sections        each at a multiple of kTokenCacheAlignment, in the order of TokenCacheSection
+//   the end         TokenCacheTrailer
+//
+// The trailer is written last, so that a file without one was never finished.
+inline constexpr std::array<char, 8> kTokenCacheMagic = {'F', 'S', 'F', 'T', 'T', 'O', 'K', 'S'};
+inline constexpr uint32_t kTokenCacheVersion = 1;
+inline constexpr size_t kTokenCacheAlignment = 64;
+
+enum TokenCacheSection {
+  kIdsSection,           // int32 a token
+  kSpansSection,         // two int32 a learned span
+  kTokenOffsetsSection,  // int64 a row and one more
+  kSpanOffsetsSection,   // likewise
+  kBadRecordsSection,    // lines of --report_bad
+  kReportSection,        // the data report
+  kNumTokenCacheSections
+};
+
+struct TokenCacheTrailer {
+  struct Section {
+    uint64_t offset = 0;
+    uint64_t size = 0;    // bytes
+    uint64_t crc32c = 0;  // of this section and all before it
+  };
+
+  std::array<char, 8> magic = kTokenCacheMagic;
+  uint32_t version = kTokenCacheVersion;
+  int32_t max_id = -1;
+  std::array<Section, kNumTokenCacheSections> sections;
+  std::array<char, 64> key{};  // hexadecimal digits of the inputs' hash
+  uint64_t crc32c = 0;         // of the trailer up to here
+};
+
+static_assert(std::endian::native == std::endian::little);
+static_assert(sizeof(TokenCacheTrailer) == 16 + 24 * kNumTokenCacheSections + 72);
 
 }  // namespace fastsft

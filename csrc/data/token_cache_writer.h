@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/label_sink.h"
-#include "data/token_cache_format.h"
+#include "data/token_cache.h"
 #include "storage/file_system.h"
 #include "storage/staged_files.h"
 

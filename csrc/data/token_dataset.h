@@ -12,10 +12,10 @@
 
 namespace fastsft {
 
-// The label of what is not learned.
+// The label of positions that are not learned.
 inline constexpr int64_t kIgnoredLabel = -100;
 
-// What ids and learned spans do not say of a row. An empty list says what every plain row does.
+// Properties of a row besides ids and learned spans. An empty list means the default of plain rows.
 struct GeneralRow {
   std::vector<int32_t> labels;     // [length], not shifted, read where learned; empty: the ids
   std::vector<int32_t> positions;  // [length], of the rotary embedding; empty: 0, 1, 2, ...
@@ -36,8 +36,8 @@ struct TokenArrays {
   std::span<const int64_t> span_offsets;
 };
 
-// Tokenised conversations, in memory of its own or in a mapped file. Row i belongs to record i of
-// the data set, or to the i-th that was not excluded; rows that teach nothing stay in their place.
+// Tokenised conversations, in memory of its own or in a mapped file. Row i is the i-th record that
+// was not excluded. Rows without targets keep their index.
 class TokenDataset {
  public:
   TokenDataset();
@@ -73,13 +73,13 @@ class TokenDataset {
   // Learned positions after the shift by one: position 0 has nothing before it and never counts
   // (docs/spec/trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
-  // Learned positions before that shift.
+  // Number of labelled tokens, before the next-token shift.
   int64_t num_labels(int64_t row) const;
   // What the row has next to ids and spans; null for a plain one.
   const GeneralRow* general(int64_t row) const;
   // Rows whose positions tell packed sequences apart (BatchRules).
   int64_t num_packed() const;
-  // What each token is learned as, kIgnoredLabel where it is not: [length], not shifted.
+  // Label of each token, kIgnoredLabel if it is not learned: [length], not shifted.
   std::vector<int32_t> labels(int64_t row) const;
 
  private:
@@ -110,5 +110,8 @@ std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool ta
 // Throws std::invalid_argument unless the spans are in order, apart, not empty and inside a row of
 // `length` ids.
 void check_learned(std::span<const TokenSpan> learned, int64_t length);
+
+// Number of rows of `rows` with labels that `others` has, too: the same ids and labels.
+int64_t count_shared_rows(const TokenDataset& rows, const TokenDataset& others);
 
 }  // namespace fastsft

@@ -3,6 +3,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
+#include "model/embedding_noise.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
+
 namespace fastsft {
 
 ActivationBuffers::ActivationBuffers(const ModelConfig& config, at::ScalarType dtype,
@@ -15,7 +20,7 @@ ActivationBuffers::ActivationBuffers(const ModelConfig& config, at::ScalarType d
       adapters_(adapters),
       table_(table_of({}, Pass::kTraining)) {}
 
-BufferTable ActivationBuffers::table_of(const MicroBatchShape& shape, Pass pass) const {
+BufferTable ActivationBuffers::table_of(const MicroBatchSize& shape, Pass pass) const {
   const BufferOptions options{.dtype = dtype_,
                               .recompute = recompute_,
                               .device = device_.type(),
@@ -24,7 +29,7 @@ BufferTable ActivationBuffers::table_of(const MicroBatchShape& shape, Pass pass)
   return {config_, options, shape, pass};
 }
 
-void ActivationBuffers::reserve(const MicroBatchShape& shape) {
+void ActivationBuffers::reserve(const MicroBatchSize& shape) {
   begin(shape, Pass::kTraining);
   for (const Buffer owner : table_.owners()) {
     if (table_[owner].lifetime == Lifetime::kNoise) continue;
@@ -32,7 +37,7 @@ void ActivationBuffers::reserve(const MicroBatchShape& shape) {
   }
 }
 
-void ActivationBuffers::begin(const MicroBatchShape& shape, Pass pass) {
+void ActivationBuffers::begin(const MicroBatchSize& shape, Pass pass) {
   table_ = table_of(shape, pass);
 }
 
@@ -56,6 +61,163 @@ int64_t ActivationBuffers::nbytes() const {
     for (const auto& memory : copies) {
       if (memory.defined()) sum += static_cast<int64_t>(memory.nbytes());
     }
+  }
+  return sum;
+}
+
+int64_t BufferRow::numel() const {
+  if (lifetime == Lifetime::kAbsent) return 0;
+  int64_t product = 1;
+  for (const int64_t size : sizes) product *= size;
+  return product;
+}
+
+BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
+                         const MicroBatchSize& shape, Pass pass)
+    : layers_(1), hidden_copies_(2) {
+  if (pass ==
+      Pass::kTraining) {  // a layer's copies are those of its number modulo how many there are
+    const int64_t kept = c.num_layers - options.adapters.first_layer;
+    if (options.recompute != Recompute::kBlock) layers_ = std::max<int64_t>(kept, 1);
+    hidden_copies_ = std::max<int64_t>(kept + 1, 2);
+  }
+  const int64_t tokens = shape.tokens;
+  add(Buffer::kHidden, Lifetime::kHidden, options.dtype, {tokens, c.hidden_size});
+  if (options.recompute == Recompute::kBlock)
+    add(Buffer::kRecomputed, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
+  add_attention(c, options, tokens);
+  add_mlp(c, options, tokens);
+  if (c.branch_norms) add_branches(c, options, tokens);
+  add_adapters(c, options, shape);
+  add_head(c, options, shape);
+  const int64_t floats =
+      options.device == at::kCPU
+          ? plan_scratch(c, options.dtype, shape, options.threads, options.adapters)
+          : 0;
+  add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
+  add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
+}
+
+void BufferTable::add_attention(const ModelConfig& c, const BufferOptions& options,
+                                int64_t tokens) {
+  const auto dtype = options.dtype;
+  const bool keeps_norms = options.recompute == Recompute::kNone;
+  add(Buffer::kInputNorm, keeps_norms ? Lifetime::kLayer : Lifetime::kBlock, dtype,
+      {tokens, c.hidden_size});
+  add(Buffer::kInputRstd, Lifetime::kLayer, at::kFloat, {tokens});
+  add(Buffer::kQkv, Lifetime::kLayer, dtype, {tokens, c.qkv_size()});
+  if (c.qk_norm) {
+    const int64_t heads = c.num_heads + c.num_key_value_heads;
+    add(Buffer::kRotated, Lifetime::kBlock, dtype, {tokens, c.qkv_size()});
+    add(Buffer::kHeadRstd, Lifetime::kBlock, at::kFloat, {tokens, heads});
+  }
+  add(Buffer::kAttention, Lifetime::kLayer, dtype, {tokens, c.query_size()});
+  add(Buffer::kLse, Lifetime::kLayer, at::kFloat, {c.num_heads, tokens});
+  add(Buffer::kProjected, Lifetime::kBlock, dtype, {tokens, c.hidden_size});
+  add(Buffer::kGradNormed, /*in=*/Buffer::kProjected, dtype, {tokens, c.hidden_size});
+  add(Buffer::kGradAttention, /*in=*/Buffer::kProjected, dtype, {tokens, c.query_size()});
+  add(Buffer::kGradQkv, Lifetime::kBlock, dtype, {tokens, c.qkv_size()});
+}
+
+void BufferTable::add_branches(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {
+  for (const auto branch : {Buffer::kAttentionBranch, Buffer::kMlpBranch})
+    add(branch, Lifetime::kLayer, options.dtype, {tokens, c.hidden_size});
+  for (const auto rstd : {Buffer::kAttentionRstd, Buffer::kMlpRstd})
+    add(rstd, Lifetime::kLayer, at::kFloat, {tokens});
+  add(Buffer::kGradBranch, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
+}
+
+void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {
+  const auto dtype = options.dtype;
+  add(Buffer::kAttnResidual, Lifetime::kLayer, dtype, {tokens, c.hidden_size});
+  add(Buffer::kPostRstd, Lifetime::kLayer, at::kFloat, {tokens});
+  add(Buffer::kGateUp,
+      options.recompute == Recompute::kGateUp ? Lifetime::kBlock : Lifetime::kLayer, dtype,
+      {tokens, 2 * c.intermediate_size});
+  const std::vector<int64_t> norm = {tokens, c.hidden_size};
+  const std::vector<int64_t> activated = {tokens, c.intermediate_size};
+  if (options.recompute == Recompute::kNone) {
+    add(Buffer::kPostNorm, Lifetime::kLayer, dtype, norm);
+    add(Buffer::kActivated, Lifetime::kLayer, dtype, activated);
+  } else {  // made again in backward, each in the place of what the other half is done with
+    add(Buffer::kPostNorm, /*in=*/Buffer::kInputNorm, dtype, norm);
+    add(Buffer::kActivated, /*in=*/Buffer::kGradQkv, dtype, activated);
+  }
+}
+
+void BufferTable::add_adapters(const ModelConfig& c, const BufferOptions& options,
+                               const MicroBatchSize& shape) {
+  const AdapterSizes& sizes = options.adapters;
+  const std::array buffers = {Buffer::kQkvAdapters, Buffer::kOutputAdapters,
+                              Buffer::kGateUpAdapters, Buffer::kDownAdapters};
+  for (size_t group = 0; group < buffers.size(); ++group) {
+    if (sizes.ranks[group] == 0) continue;
+    add(buffers[group], Lifetime::kLayer, options.dtype, {shape.tokens, sizes.ranks[group]});
+  }
+  if (const int64_t rank = sizes.largest_block_rank(); rank > 0) {
+    add(Buffer::kGradAdapters, Lifetime::kBlock, options.dtype, {shape.tokens, rank});
+  }
+  if (sizes.dropout) {
+    const int64_t widest = std::max({c.hidden_size, c.query_size(), c.intermediate_size});
+    add(Buffer::kDropped, Lifetime::kBlock, options.dtype, {shape.tokens, widest});
+  }
+  const int64_t rank = sizes.rank(AdapterGroup::kHead);
+  if (rank == 0) return;
+  for (const auto buffer : {Buffer::kHeadAdapters, Buffer::kGradHeadAdapters})
+    add(buffer, Lifetime::kHead, options.dtype, {shape.labels, rank});
+}
+
+void BufferTable::add_head(const ModelConfig& c, const BufferOptions& options,
+                           const MicroBatchSize& shape) {
+  const std::vector<int64_t> rows = {shape.labels, c.hidden_size};
+  for (const auto buffer : {Buffer::kLabelled, Buffer::kLabelledNorm, Buffer::kGradLabelledNorm})
+    add(buffer, Lifetime::kHead, options.dtype, rows);
+  add(Buffer::kLabelledRstd, Lifetime::kHead, at::kFloat, {shape.labels});
+  add(Buffer::kLogits, Lifetime::kOp, at::kByte,
+      {logits_workspace_bytes(options.device, options.dtype, c.vocab_size, shape.labels)});
+}
+
+void BufferTable::add(Buffer buffer, Lifetime lifetime, at::ScalarType dtype,
+                      std::vector<int64_t> sizes) {
+  rows_[static_cast<size_t>(buffer)] = {buffer, lifetime, dtype, std::move(sizes)};
+}
+
+void BufferTable::add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes) {
+  rows_[static_cast<size_t>(buffer)] = {in, (*this)[in].lifetime, dtype, std::move(sizes)};
+}
+
+std::vector<Buffer> BufferTable::owners() const {
+  std::vector<Buffer> result;
+  for (size_t i = 0; i < kNumBuffers; ++i) {
+    const auto buffer = static_cast<Buffer>(i);
+    if (rows_[i].lifetime != Lifetime::kAbsent && rows_[i].in == buffer) result.push_back(buffer);
+  }
+  return result;
+}
+
+int64_t BufferTable::capacity(Buffer owner) const {
+  int64_t most = 0;
+  for (const auto& row : rows_) {
+    if (row.in == owner) most = std::max(most, row.numel());
+  }
+  return most;
+}
+
+int64_t BufferTable::copies(Buffer owner) const {
+  const Lifetime lifetime = (*this)[owner].lifetime;
+  if (lifetime == Lifetime::kHidden) return hidden_copies_;
+  return lifetime == Lifetime::kLayer ? layers_ : 1;
+}
+
+int64_t BufferTable::nbytes(Buffer owner) const {
+  const auto itemsize = static_cast<int64_t>(c10::elementSize((*this)[owner].dtype));
+  return copies(owner) * capacity(owner) * itemsize;
+}
+
+int64_t BufferTable::nbytes(Lifetime lifetime) const {
+  int64_t sum = 0;
+  for (const Buffer owner : owners()) {
+    if ((*this)[owner].lifetime == lifetime) sum += nbytes(owner);
   }
   return sum;
 }

@@ -80,7 +80,7 @@ void adapter_weights_backward(const AdapterRefs& refs, const PlaceWeights& weigh
   for (const auto& part : refs.parts) {
     const at::Tensor grad = columns_of(part, grad_y);
     gemm(grad, ranks_of(part, products), part.b.view(*gradient), true, false,
-         gradient->beta(part.b.offset));
+         gradient->begin_write(part.b.offset));
     gemm(grad, part.b.view(weights), ranks_of(part, grad_products), false, false, 0.0);
   }
   adapter_a_backward(refs, dropout, x, grad_products, gradient);
@@ -90,7 +90,7 @@ void adapter_a_backward(const AdapterRefs& refs, const AdapterDropout& dropout, 
                         const at::Tensor& grad_products, UnitGradient* gradient) {
   multiply_by_scales(refs, grad_products);
   const auto accumulate = [&](const at::Tensor& grad, const at::Tensor& input, const ParamRef& a) {
-    gemm(grad, input, a.view(*gradient), true, false, gradient->beta(a.offset));
+    gemm(grad, input, a.view(*gradient), true, false, gradient->begin_write(a.offset));
   };
   if (dropout.probability == 0) return accumulate(grad_products, x, refs.a);
   for (const auto& part : refs.parts) {

@@ -8,10 +8,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/rank_status.h"
 #include "core/trace.h"
-#include "core/whereabouts.h"
 #include "model/adapter_products.h"
-#include "model/place_weights.h"
 #include "ops/cpu/scratch.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
@@ -21,21 +20,39 @@
 namespace fastsft {
 namespace {
 
-MicroBatchShape shape_of(const Batch& batch) {
+// The trained and the frozen unit of a layer together.
+void prefetch(Strategy& strategy, const UnitPlace& place) {
+  if (place.frozen) strategy.frozen().prefetch(*place.frozen);
+  if (place.trained) strategy.prefetch(*place.trained);
+}
+
+PlaceWeights gather(Strategy& strategy, const UnitPlace& place) {
+  PlaceWeights weights;
+  if (place.frozen) weights.frozen = strategy.frozen().gather(*place.frozen);
+  if (place.trained) weights.trained = strategy.gather(*place.trained);
+  return weights;
+}
+
+void release(Strategy& strategy, const UnitPlace& place) {
+  if (place.frozen) strategy.frozen().release(*place.frozen);
+  if (place.trained) strategy.release(*place.trained);
+}
+
+// Null if nothing of the layer is trained.
+UnitGradient* whole_gradient(Strategy& strategy, const UnitPlace& place) {
+  return place.trained ? &strategy.gradients().whole(*place.trained) : nullptr;
+}
+
+void reduce_gradient(Strategy& strategy, const UnitPlace& place) {
+  if (place.trained) strategy.gradients().reduce(*place.trained);
+}
+
+MicroBatchSize shape_of(const Batch& batch) {
   return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
 }
 
-std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
-  if (!ref.trained) return std::nullopt;
-  return ref.view(*gradient);
-}
-
-double beta_of(const ParamRef& ref, UnitGradient* gradient) {
-  return ref.trained ? gradient->beta(ref.offset) : 0.0;
-}
-
-// Of the rope tables at first; they grow on demand, so that a long limit that no conversation
-// reaches costs nothing.
+// First size of the rope tables. They grow on demand: a long limit that no conversation reaches
+// costs nothing.
 constexpr int64_t kFirstPositions = 4096;
 
 }  // namespace
@@ -67,11 +84,11 @@ int64_t CausalLM::smallest_window() const {
   return smallest;
 }
 
-AdapterDropout CausalLM::dropout_of(const Batch& batch, Pass pass) {
+AdapterDropout CausalLM::dropout_of(const Batch& batch, const TrainingPass* pass) {
   const double probability = layout_.adapters().dropout;
-  if (pass == Pass::kForwardOnly || batch.token_keys.size(0) == 0 || probability == 0) return {};
+  if (pass == nullptr || batch.token_keys.size(0) == 0 || probability == 0) return {};
   return {.probability = probability,
-          .seed = dropout_seed_,
+          .seed = pass->draws.dropout_seed,
           .token_keys = batch.token_keys,
           .memory = buffers_.get(Buffer::kDropped).view({-1})};
 }
@@ -81,10 +98,10 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .batch = batch,
           .rope = rope_,
           .buffers = buffers_,
-          .keep_products = options_.recompute == Recompute::kNone,
+          .keep_norm_outputs = options_.recompute == Recompute::kNone,
           .dropout = dropout,
           .use_cudnn = use_cudnn_,
-          .replay_gate_up = options_.recompute == Recompute::kGateUp};
+          .recompute_gate_up = options_.recompute == Recompute::kGateUp};
 }
 
 void CausalLM::make_rope(int64_t needed, int64_t spare) {
@@ -96,64 +113,65 @@ void CausalLM::cover_positions(int64_t positions) {
   if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
 }
 
-void CausalLM::reserve(const MicroBatchShape& shape) {
+void CausalLM::reserve(const MicroBatchSize& shape) {
   cover_positions(shape.longest);
   buffers_.reserve(shape);
   if (options_.device.is_cpu()) return;
-  // One free piece of the caching allocator that what attention takes for a moment fits into.
+  // Leaves one free block in the caching allocator for the temporary memory of attention.
   at::empty({plan_library_attention(config_, options_.dtype, shape,
                                     {.deterministic = at::globalContext().deterministicAlgorithms(),
                                      .use_cudnn = use_cudnn_})},
             at::TensorOptions().dtype(at::kByte).device(options_.device));
 }
 
-void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out, bool noisy) {
+void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
+                     const EmbeddingNoise& noise) {
   const UnitPlace& place = layout_.embedding();
   const PlaceWeights weights = gather(strategy, place);
   prefetch(strategy, layout_.block(0));
-  const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
+  const trace::Span span(trace::Track::kCompute, "forward", layout_.name(place));
   embedding(head_.embedding.view(weights), batch.input_ids, out);
   if (!layout_.tied()) release(strategy, place);
   const auto scale = [&] {
     if (embedding_scale_ != 1) out.mul_(embedding_scale_);
   };
   if (!config_.scales_noise) scale();
-  if (noisy && noise_.magnitude != 0) {
-    add_embedding_noise(noise_, out, buffers_.get(Buffer::kNoise));
-  }
+  if (noise.magnitude != 0) add_embedding_noise(noise, out, buffers_.get(Buffer::kNoise));
   if (config_.scales_noise) scale();
 }
 
-at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, Pass pass) {
-  const bool training = pass == Pass::kTraining;
-  const auto stream = [&](int64_t layer) { return buffers_.get(Buffer::kHidden, layer); };
-  const Phase phase("forward");
+at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass) {
+  const auto hidden = [&](int64_t layer) { return buffers_.get(Buffer::kHidden, layer); };
+  const ScopedPhase phase("forward");
   cover_positions(batch.num_positions);
-  embed(batch, strategy, stream(0), /*noisy=*/training);
+  embed(batch, strategy, hidden(0), pass != nullptr ? pass->noise : EmbeddingNoise());
   const BlockContext shared = context(batch, dropout_of(batch, pass));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     const UnitPlace& place = layout_.block(layer);
     const bool last = layer + 1 == config_.num_layers;
-    const bool keeps = training && layer >= lowest_;
+    const bool keeps = pass != nullptr && layer >= lowest_;
     const PlaceWeights weights = gather(strategy, place);
     prefetch(strategy, last ? layout_.head() : layout_.block(layer + 1));
-    const trace::Span span(trace::Lane::kCompute, "forward", layout_.name(place));
+    const trace::Span span(trace::Track::kCompute, "forward", layout_.name(place));
     BlockActivations saved = block_forward(shared, blocks_[static_cast<size_t>(layer)], weights,
-                                           stream(layer), stream(layer + 1), layer);
+                                           hidden(layer), hidden(layer + 1), layer);
     if (keeps) saved_[static_cast<size_t>(layer)] = std::move(saved);
     if (!last || !keeps) release(strategy, place);
   }
-  return stream(config_.num_layers);
+  return hidden(config_.num_layers);
 }
 
-void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                                 const at::Tensor& loss) {
   buffers_.begin(shape_of(batch), Pass::kTraining);
   const cpu::ScratchLoan loan(buffers_.get(Buffer::kScratch));
-  const at::Tensor stream = run_blocks(batch, strategy, Pass::kTraining);
-  const at::Tensor grad = head_and_loss(batch, strategy, label_smoothing, stream, loss);
-  const Phase phase("backward");
-  const BlockContext shared = context(batch, dropout_of(batch, Pass::kTraining));
+  // 1. Embedding and blocks.
+  const at::Tensor hidden = run_blocks(batch, strategy, &pass);
+  // 2. Head and loss, and the gradient of the hidden states.
+  const at::Tensor grad = head_and_loss(batch, strategy, pass, hidden, loss);
+  // 3. Blocks backward: each unit is gathered, and its gradient reduced, next to its neighbours.
+  const ScopedPhase phase("backward");
+  const BlockContext shared = context(batch, dropout_of(batch, &pass));
   const int64_t lowest = std::max<int64_t>(lowest_, 0);
   for (int64_t layer = config_.num_layers - 1; layer >= lowest; --layer) {
     const UnitPlace& place = layout_.block(layer);
@@ -163,6 +181,7 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, double l
     reduce_gradient(strategy, place);
     release(strategy, place);
   }
+  // 4. Embedding backward.
   embedding_backward_and_reduce(batch, strategy, grad);
 }
 
@@ -173,27 +192,28 @@ at::Tensor CausalLM::head_products(const PlaceWeights& weights, const at::Tensor
   return products;
 }
 
-at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
-                                   const at::Tensor& stream, const at::Tensor& loss) {
+at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
+                                   const at::Tensor& hidden, const at::Tensor& loss) {
   const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
   const at::Tensor norm = head_.norm.view(weights);
-  const trace::Span span(trace::Lane::kCompute, "loss", layout_.name(place));
+  const trace::Span span(trace::Track::kCompute, "loss", layout_.name(place));
   UnitGradient* gradient = whole_gradient(strategy, place);
   at::Tensor rows = buffers_.get(Buffer::kLabelled);
   const at::Tensor normed = buffers_.get(Buffer::kLabelledNorm);
   const at::Tensor rstd = buffers_.get(Buffer::kLabelledRstd);
   const at::Tensor grad_normed = buffers_.get(Buffer::kGradLabelledNorm);
 
-  at::index_select_out(rows, stream, 0, batch.label_positions);
+  // Only labelled tokens pass through the norm and the head.
+  at::index_select_out(rows, hidden, 0, batch.label_positions);
   rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd,
            config_.norm_offset);
-  head_loss(batch, weights, label_smoothing, loss, {normed, grad_normed}, gradient);
+  head_loss(batch, weights, pass, loss, {normed, grad_normed}, gradient);
   const at::Tensor& grad_rows = normed;  // the head has read it
   grad_rows.zero_();
-  rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, gradient_of(head_.norm, gradient),
-                    beta_of(head_.norm, gradient), /*remake=*/false, config_.norm_offset);
-  at::Tensor grad = stream;  // its labelled rows are copied, nothing else reads it any more
+  rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.gradient(gradient),
+                    head_.norm.begin_write(gradient), /*recompute=*/false, config_.norm_offset);
+  at::Tensor grad = hidden;  // its labelled rows are copied, and nothing reads the others
   grad.zero_();
   grad.index_copy_(0, batch.label_positions, grad_rows);
   if (!layout_.tied()) {
@@ -203,14 +223,14 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, doubl
   return grad;
 }
 
-void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double label_smoothing,
+void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, const TrainingPass& pass,
                          const at::Tensor& loss, const HeadRows& rows, UnitGradient* gradient) {
   const AdapterRefs& adapters = head_.adapters;
   std::optional<at::Tensor> products, grad_products, b, grad_b;
   double beta = 0;
   AdapterDropout dropout;
   if (!adapters.empty()) {
-    dropout = dropout_of(batch, Pass::kTraining);
+    dropout = dropout_of(batch, &pass);
     if (dropout.probability != 0) {
       dropout.token_keys = dropout.token_keys.index_select(0, batch.label_positions);
     }
@@ -220,12 +240,24 @@ void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double
     adapter_products(adapters, weights, dropout, rows.normed, *products);
     b = ref.view(weights);
     grad_b = ref.view(*gradient);
-    beta = gradient->beta(ref.offset);
+    beta = gradient->begin_write(ref.offset);
   }
-  linear_cross_entropy(rows.normed, head_.head.view(weights), batch.targets, batch.token_weights,
-                       label_smoothing, loss, rows.grad, gradient_of(head_.head, gradient),
-                       beta_of(head_.head, gradient), buffers_.get(Buffer::kLogits), products, b,
-                       grad_products, grad_b, beta, config_.logit_softcap);
+  linear_cross_entropy({.hidden = rows.normed,
+                        .weight = head_.head.view(weights),
+                        .targets = batch.targets,
+                        .token_weights = batch.token_weights,
+                        .label_smoothing = pass.label_smoothing,
+                        .loss = loss,
+                        .grad_hidden = rows.grad,
+                        .grad_weight = head_.head.gradient(gradient),
+                        .beta = head_.head.begin_write(gradient),
+                        .workspace = buffers_.get(Buffer::kLogits),
+                        .low_rank = products,
+                        .low_rank_weight = b,
+                        .grad_low_rank = grad_products,
+                        .grad_low_rank_weight = grad_b,
+                        .low_rank_beta = beta,
+                        .softcap = config_.logit_softcap});
   if (adapters.empty()) return;
   adapter_a_backward(adapters, dropout, rows.normed, *grad_products, gradient);
   adapter_input_backward(adapters, weights, dropout, *grad_products, rows.grad);
@@ -234,7 +266,7 @@ void CausalLM::head_loss(const Batch& batch, const PlaceWeights& weights, double
 void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& weights,
                               UnitGradient* gradient, int64_t layer, const at::Tensor& grad) {
   const auto index = static_cast<size_t>(layer);
-  const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(layout_.block(layer)));
+  const trace::Span span(trace::Track::kCompute, "backward", layout_.name(layout_.block(layer)));
   if (options_.recompute == Recompute::kBlock) {
     const at::Tensor out = buffers_.get(Buffer::kRecomputed);
     saved_[index] =
@@ -245,15 +277,15 @@ void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& w
   saved_[index] = {};  // else old buffers stay alive when the pool grows
 }
 
-// Tied, the gradient of the place has that of the head already.
+// With tied weights, the gradient has the part of the head already.
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                              const at::Tensor& grad) {
   const UnitPlace& place = layout_.embedding();
   if (UnitGradient* gradient = whole_gradient(strategy, place)) {
-    const trace::Span span(trace::Lane::kCompute, "backward", layout_.name(place));
+    const trace::Span span(trace::Track::kCompute, "backward", layout_.name(place));
     if (head_.embedding.trained) {
       at::Tensor table = head_.embedding.view(*gradient);
-      if (gradient->beta(head_.embedding.offset) == 0.0) table.zero_();
+      if (gradient->begin_write(head_.embedding.offset) == 0.0) table.zero_();
       if (embedding_scale_ != 1) grad.mul_(embedding_scale_);
       if (config_.padding_idx >= 0) {
         grad.masked_fill_(batch.input_ids.eq(config_.padding_idx).unsqueeze(1), 0.0);
@@ -268,10 +300,10 @@ void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strat
 void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
-  const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
+  const at::Tensor hidden = run_blocks(batch, strategy, nullptr);
   const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
-  const at::Tensor rows = at::index_select(stream, 0, batch.label_positions);
+  const at::Tensor rows = at::index_select(hidden, 0, batch.label_positions);
   const at::Tensor normed = at::empty(rows.sizes(), rows.options());
   const at::Tensor rstd = at::empty({batch.num_labels()}, rows.options().dtype(at::kFloat));
   rms_norm(rows, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt, normed,
@@ -281,22 +313,28 @@ void CausalLM::forward_loss(const Batch& batch, Strategy& strategy, double label
     products = head_products(weights, normed);
     b = head_.adapters.parts.front().b.view(weights);
   }
-  linear_cross_entropy(normed, head_.head.view(weights), batch.targets, batch.token_weights,
-                       label_smoothing, loss, std::nullopt, std::nullopt, 0.0,
-                       buffers_.get(Buffer::kLogits), products, b, std::nullopt, std::nullopt, 0,
-                       config_.logit_softcap);
+  linear_cross_entropy({.hidden = normed,
+                        .weight = head_.head.view(weights),
+                        .targets = batch.targets,
+                        .token_weights = batch.token_weights,
+                        .label_smoothing = label_smoothing,
+                        .loss = loss,
+                        .workspace = buffers_.get(Buffer::kLogits),
+                        .low_rank = products,
+                        .low_rank_weight = b,
+                        .softcap = config_.logit_softcap});
   release(strategy, place);
 }
 
 at::Tensor CausalLM::logits(const Batch& batch, Strategy& strategy) {
   buffers_.begin(shape_of(batch), Pass::kForwardOnly);
-  const at::Tensor stream = run_blocks(batch, strategy, Pass::kForwardOnly);
+  const at::Tensor hidden = run_blocks(batch, strategy, nullptr);
   const UnitPlace& place = layout_.head();
   const PlaceWeights weights = gather(strategy, place);
-  const at::Tensor normed = at::empty(stream.sizes(), stream.options());
-  const auto wide = stream.options().dtype(at::kFloat);
+  const at::Tensor normed = at::empty(hidden.sizes(), hidden.options());
+  const auto wide = hidden.options().dtype(at::kFloat);
   const at::Tensor rstd = at::empty({batch.num_tokens()}, wide);
-  rms_norm(stream, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt,
+  rms_norm(hidden, std::nullopt, head_.norm.view(weights), config_.rms_norm_eps, std::nullopt,
            normed, rstd, config_.norm_offset);
   at::Tensor result = at::empty({batch.num_tokens(), config_.vocab_size}, wide);
   gemm(normed, head_.head.view(weights), result, false, true, 0.0);

@@ -17,7 +17,7 @@
 
 namespace fastsft {
 
-// How a CausalLM computes.
+// Choices of a CausalLM that do not change its results.
 struct ComputeOptions {
   at::ScalarType dtype;  // of the activations
   at::Device device;     // of batches and parameters
@@ -47,12 +47,10 @@ class CausalLM : public Model {
   int64_t num_trained_parameters() const override { return layout_.num_trained_parameters(); }
   bool has_token_draws() const override { return layout_.adapters().dropout > 0; }
 
-  void reserve(const MicroBatchShape& shape) override;
-  void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+  void reserve(const MicroBatchSize& shape) override;
+  void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                         const at::Tensor& loss) override;
-  void use_embedding_noise(const EmbeddingNoise& noise) override { noise_ = noise; }
   void use_cudnn(bool use) override { use_cudnn_ = use; }
-  void use_draws(const DrawPlace& place) override { dropout_seed_ = place.dropout_seed; }
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss) override;
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
@@ -60,41 +58,41 @@ class CausalLM : public Model {
   int64_t buffer_bytes() const override { return buffers_.nbytes(); }
 
  private:
-  // The residual stream after the last block. In a training pass blocks keep their activations; the
-  // last one and the head's unit stay whole.
-  at::Tensor run_blocks(const Batch& batch, Strategy& strategy, Pass pass);
-  void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out, bool noisy);
-  at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
-                           const at::Tensor& stream, const at::Tensor& loss);
-  // The input of the head of labelled tokens, and its gradient.
+  // Returns the hidden states after the last block. With `pass` (null: forward only) blocks keep
+  // their activations, and the units of the last block and the head stay gathered.
+  at::Tensor run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass);
+  void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
+             const EmbeddingNoise& noise);
+  // Adds to `loss` and returns the gradient of `hidden`, in its memory.
+  at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
+                           const at::Tensor& hidden, const at::Tensor& loss);
+  // Input of the head for labelled tokens, and its gradient.
   struct HeadRows {
     const at::Tensor &normed, &grad;
   };
-  void head_loss(const Batch& batch, const PlaceWeights& weights, double label_smoothing,
+  void head_loss(const Batch& batch, const PlaceWeights& weights, const TrainingPass& pass,
                  const at::Tensor& loss, const HeadRows& rows, UnitGradient* gradient);
   void backward_block(const BlockContext& context, const PlaceWeights& weights,
                       UnitGradient* gradient, int64_t layer, const at::Tensor& grad);
   void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                      const at::Tensor& grad);
-  // What the head adds of its adapters; undefined without them.
+  // Returns x A^T of the head's adapters; undefined without them.
   at::Tensor head_products(const PlaceWeights& weights, const at::Tensor& normed) const;
   BlockContext context(const Batch& batch, const AdapterDropout& dropout);
-  // None in a pass without backward.
-  AdapterDropout dropout_of(const Batch& batch, Pass pass);
-  // The rope tables grow to the greatest position met.
+  // No dropout in a forward pass alone (null).
+  AdapterDropout dropout_of(const Batch& batch, const TrainingPass* pass);
+  // Grows the rope tables if a position is beyond them.
   void cover_positions(int64_t positions);
   void make_rope(int64_t needed, int64_t spare);
 
   ModelConfig config_;
   ComputeOptions options_;
   bool use_cudnn_ = false;
-  EmbeddingNoise noise_;
-  int64_t dropout_seed_ = 0;
-  double embedding_scale_;  // as the activations hold it
+  double embedding_scale_;  // rounded to the dtype of the activations
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;
-  // The lowest layer that backward reaches; num_layers: none, -1: it goes on into the embedding.
+  // The lowest layer that backward reaches; num_layers: none, -1: also the embedding.
   int64_t lowest_ = -1;
   RopeTables rope_;
   ActivationBuffers buffers_;

@@ -6,7 +6,6 @@
 
 #include "model/adapter_products.h"
 #include "model/masked_attention.h"
-#include "ops/attention/attention.h"
 #include "ops/bias/bias.h"
 #include "ops/gemm/gemm.h"
 #include "ops/qk_norm/qk_norm.h"
@@ -29,15 +28,15 @@ class Block {
   BlockActivations activations(const at::Tensor& input, int64_t layer) const {
     return {
         .input = input,
-        .rstd1 = buffer(Buffer::kInputRstd, layer),
+        .attn_norm_rstd = buffer(Buffer::kInputRstd, layer),
         .qkv = buffer(Buffer::kQkv, layer),
-        .context = buffer(Buffer::kAttention, layer),
+        .attn_out = buffer(Buffer::kAttention, layer),
         .lse = buffer(Buffer::kLse, layer),
-        .middle = buffer(Buffer::kMiddle, layer),
-        .rstd2 = buffer(Buffer::kPostRstd, layer),
+        .attn_residual = buffer(Buffer::kAttnResidual, layer),
+        .mlp_norm_rstd = buffer(Buffer::kPostRstd, layer),
         .gate_up = buffer(Buffer::kGateUp, layer),
-        .normed1 = buffer(Buffer::kInputNorm, layer),
-        .normed2 = buffer(Buffer::kPostNorm, layer),
+        .attn_norm_out = buffer(Buffer::kInputNorm, layer),
+        .mlp_norm_out = buffer(Buffer::kPostNorm, layer),
         .activated = buffer(Buffer::kActivated, layer),
         .attention_branch = branch_buffer(Buffer::kAttentionBranch, layer),
         .attention_rstd = branch_buffer(Buffer::kAttentionRstd, layer),
@@ -49,56 +48,72 @@ class Block {
         .down_adapters = adapter_buffer(refs_.down_adapters, Buffer::kDownAdapters, layer)};
   }
 
+  // attn_out = attention(rope(rms_norm(input) Wqkv^T))
   void attention_forward(const BlockActivations& a) const {
-    norm(a.input, refs_.input_norm, a.normed1, a.rstd1);
-    gemm(a.normed1, weight(refs_.qkv), a.qkv, false, true, 0.0);
+    // 1. Norm: attn_norm_out = input * rstd * w
+    norm(a.input, refs_.input_norm, a.attn_norm_out, a.attn_norm_rstd);
+    // 2. Projections: qkv = attn_norm_out Wqkv^T + b, and adapters
+    gemm(a.attn_norm_out, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
-    adapt(refs_.qkv_adapters, a.normed1, a.qkv_adapters, a.qkv);
+    adapt(refs_.qkv_adapters, a.attn_norm_out, a.qkv_adapters, a.qkv);
+    // 3. Rotary embedding in place; with norms of query and key in a buffer that backward makes
+    // again
     if (!refs_.qk_norm) rotate(a.qkv, false);
-    attend(rotated(a), a);
+    // 4. attn_out = softmax(q k^T * scale + mask) v, and its log-sum-exp for backward
+    batch_attention(rotated(a), context_.batch, heads(), context_.use_cudnn, a.attn_out, a.lse);
   }
 
+  // out = attn_residual + swiglu(rms_norm(attn_residual) Wgu^T) Wd^T
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
-    rms_norm(attention_result(a), a.input, weight(refs_.post_norm), config_.rms_norm_eps, a.middle,
-             a.normed2, a.rstd2, config_.norm_offset);
-    gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    // 1. attn_residual = input + attn_out Wo^T, and its norm in one kernel
+    rms_norm(attention_result(a), a.input, weight(refs_.post_norm), config_.rms_norm_eps,
+             a.attn_residual, a.mlp_norm_out, a.mlp_norm_rstd, config_.norm_offset);
+    // 2. gate_up = mlp_norm_out Wgu^T + b, and adapters
+    gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
-    adapt(refs_.gate_up_adapters, a.normed2, a.gate_up_adapters, a.gate_up);
+    adapt(refs_.gate_up_adapters, a.mlp_norm_out, a.gate_up_adapters, a.gate_up);
+    // 3. activated = silu(gate) * up
     swiglu(a.gate_up, a.activated, config_.gelu);
+    // 4. out = attn_residual + activated Wd^T + b, and adapters
     if (refs_.mlp_norm) return add_normed_mlp(a, out);
     if (refs_.down_bias) {
-      out.copy_(a.middle);
+      out.copy_(a.attn_residual);
       add(refs_.down_bias, out);
       gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
     } else {
-      gemm_add(a.activated, weight(refs_.down), a.middle, out, false, true);
+      gemm_add(a.activated, weight(refs_.down), a.attn_residual, out, false, true);
     }
     adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
 
+  // `grad` is d loss / d out and becomes d loss / d attn_residual.
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops) const {
-    if (context_.replay_gate_up) replay(a);
+    if (context_.recompute_gate_up) recompute_gate_up(a);
+    // 1. Through the branch norm, if there is one
     const at::Tensor grad_down =
         branch_backward(refs_.mlp_norm, a.mlp_branch, a.mlp_rstd, grad, gradient);
     accumulate(gradient, refs_.down_bias, grad_down);
-    if (remakes(refs_.down, refs_.down_adapters)) {
+    // 2. Down projection and SwiGLU: grad_Wd = grad_down^T activated; gate_up becomes its gradient
+    if (recomputes(refs_.down, refs_.down_adapters)) {
       gemm(grad_down, weight(refs_.down), a.activated, false, false, 0.0);
-      swiglu_backward(a.activated, a.gate_up, a.gate_up, /*remake=*/true, config_.gelu);
+      swiglu_backward(a.activated, a.gate_up, a.gate_up, /*recompute=*/true, config_.gelu);
       accumulate(gradient, refs_.down, grad_down, a.activated);
     } else {
       down_backward(a, grad_down, gradient);
     }
     accumulate(gradient, refs_.gate_up_bias, a.gate_up);
-    norm_backward({a.middle, a.normed2, a.rstd2, a.gate_up_adapters, context_.replay_gate_up},
+    // 3. Gate and up projection, and the norm before them
+    norm_backward({a.attn_residual, a.mlp_norm_out, a.mlp_norm_rstd, a.gate_up_adapters,
+                   context_.recompute_gate_up},
                   refs_.post_norm, refs_.gate_up, refs_.gate_up_adapters, a.gate_up, grad, gradient,
                   stops);
   }
 
-  // Leaves the gradient of gate_up in its place.
+  // Overwrites gate_up with its gradient.
   void down_backward(const BlockActivations& a, const at::Tensor& grad,
                      UnitGradient* gradient) const {
-    if (!context_.keep_products && !refs_.down_adapters.empty())
+    if (!context_.keep_norm_outputs && !refs_.down_adapters.empty())
       swiglu(a.gate_up, a.activated, config_.gelu);
     accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
@@ -107,65 +122,52 @@ class Block {
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
-    swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*remake=*/false, config_.gelu);
+    swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*recompute=*/false, config_.gelu);
   }
 
+  // `grad` is d loss / d attn_residual and becomes d loss / d input.
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
                                UnitGradient* gradient, bool stops) const {
-    const at::Tensor grad_context = buffer(Buffer::kGradAttention);
+    const at::Tensor grad_attn_out = buffer(Buffer::kGradAttention);
     const at::Tensor grad_qkv = buffer(Buffer::kGradQkv);
     const at::Tensor grad_output =
         branch_backward(refs_.attention_norm, a.attention_branch, a.attention_rstd, grad, gradient);
-    accumulate(gradient, refs_.output, grad_output, a.context);
+    // 1. Output projection: grad_Wo = grad_output^T attn_out; grad_attn_out = grad_output Wo
+    accumulate(gradient, refs_.output, grad_output, a.attn_out);
     accumulate(gradient, refs_.output_bias, grad_output);
     const at::Tensor grad_adapters =
-        adapt_backward(refs_.output_adapters, a.context, a.output_adapters, grad_output, gradient);
-    gemm(grad_output, weight(refs_.output), grad_context, false, false, 0.0);
+        adapt_backward(refs_.output_adapters, a.attn_out, a.output_adapters, grad_output, gradient);
+    gemm(grad_output, weight(refs_.output), grad_attn_out, false, false, 0.0);
     adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
-                           grad_context);
-    attend_backward(grad_context, rotated(a), a, grad_qkv);
+                           grad_attn_out);
+    // 2. Attention and rotary embedding: rotating by the negative angle is its transpose
+    batch_attention_backward(grad_attn_out, rotated(a), a.attn_out, a.lse, context_.batch, heads(),
+                             context_.use_cudnn, grad_qkv);
     rotate(grad_qkv, true);
+    // 3. Norms of query and key
     if (refs_.qk_norm) {
       const ParamRef& ref = *refs_.qk_norm;
       // rotated() has left the rstd of the heads.
       qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
-                       config_.num_key_value_heads, gradient_of(ref, gradient), beta(ref, gradient),
-                       config_.norm_offset);
+                       config_.num_key_value_heads, ref.gradient(gradient),
+                       ref.begin_write(gradient), config_.norm_offset);
     }
+    // 4. Projections of query, key and value, and the norm before them
     accumulate(gradient, refs_.qkv_bias, grad_qkv);
-    norm_backward({a.input, a.normed1, a.rstd1, a.qkv_adapters, false}, refs_.input_norm, refs_.qkv,
-                  refs_.qkv_adapters, grad_qkv, grad, gradient, stops);
+    norm_backward({a.input, a.attn_norm_out, a.attn_norm_rstd, a.qkv_adapters, false},
+                  refs_.input_norm, refs_.qkv, refs_.qkv_adapters, grad_qkv, grad, gradient, stops);
   }
 
  private:
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
-  // Whether the op before the matrix makes the matrix' input again in its own backward pass.
-  // Adapters read it before.
-  bool remakes(const ParamRef& matrix, const AdapterRefs& adapters) const {
-    return !context_.keep_products && matrix.trained && adapters.empty();
+  // True if the op before the matrix recomputes the matrix' input in its own backward. With
+  // adapters it cannot: they read that input earlier.
+  bool recomputes(const ParamRef& matrix, const AdapterRefs& adapters) const {
+    return !context_.keep_norm_outputs && matrix.trained && adapters.empty();
   }
   AttentionHeads heads() const {
     return {config_.num_heads, config_.num_key_value_heads, config_.attention_scale, refs_.window,
             config_.attention_softcap};
-  }
-
-  void attend(const at::Tensor& qkv, const BlockActivations& a) const {
-    const Batch& batch = context_.batch;
-    if (batch.has_masked_keys()) return masked_attention(qkv, batch, heads(), a.context, a.lse);
-    attention(qkv, batch.cu_seqlens, config_.num_heads, config_.num_key_value_heads,
-              config_.attention_scale, refs_.window, a.context, a.lse, batch.max_seqlen,
-              config_.attention_softcap, context_.use_cudnn);
-  }
-
-  void attend_backward(const at::Tensor& grad, const at::Tensor& qkv, const BlockActivations& a,
-                       const at::Tensor& grad_qkv) const {
-    const Batch& batch = context_.batch;
-    if (batch.has_masked_keys()) {
-      return masked_attention_backward(grad, qkv, a.context, a.lse, batch, heads(), grad_qkv);
-    }
-    attention_backward(grad, qkv, a.context, a.lse, batch.cu_seqlens, config_.num_heads,
-                       config_.num_key_value_heads, config_.attention_scale, refs_.window, grad_qkv,
-                       batch.max_seqlen, config_.attention_softcap, context_.use_cudnn);
   }
 
   void norm(const at::Tensor& x, const ParamRef& ref, const at::Tensor& out,
@@ -174,13 +176,13 @@ class Block {
              config_.norm_offset);
   }
 
-  // What attention adds to the stream.
+  // Returns attn_out Wo^T, which is added to the hidden states.
   at::Tensor attention_result(const BlockActivations& a) const {
     const at::Tensor projected = buffer(Buffer::kProjected);
     const at::Tensor& product = refs_.attention_norm ? a.attention_branch : projected;
-    gemm(a.context, weight(refs_.output), product, false, true, 0.0);
+    gemm(a.attn_out, weight(refs_.output), product, false, true, 0.0);
     add(refs_.output_bias, product);
-    adapt(refs_.output_adapters, a.context, a.output_adapters, product);
+    adapt(refs_.output_adapters, a.attn_out, a.output_adapters, product);
     if (refs_.attention_norm) norm(product, *refs_.attention_norm, projected, a.attention_rstd);
     return projected;
   }
@@ -192,24 +194,24 @@ class Block {
     adapt(refs_.down_adapters, a.activated, a.down_adapters, a.mlp_branch);
     norm(a.mlp_branch, *refs_.mlp_norm, normed, a.mlp_rstd);
     at::Tensor sum = out;
-    at::add_out(sum, a.middle, normed);
+    at::add_out(sum, a.attn_residual, normed);
   }
 
-  // The gradient of a branch: that of the stream, through the branch's norm if it has one.
+  // Returns the gradient of a branch's output, through the branch norm if there is one.
   at::Tensor branch_backward(const std::optional<ParamRef>& ref, const at::Tensor& branch,
                              const at::Tensor& rstd, const at::Tensor& grad,
                              UnitGradient* gradient) const {
     if (!ref) return grad;
     const at::Tensor grad_branch = buffer(Buffer::kGradBranch);
     grad_branch.zero_();
-    rms_norm_backward(grad, branch, weight(*ref), rstd, grad_branch, gradient_of(*ref, gradient),
-                      beta(*ref, gradient), /*remake=*/false, config_.norm_offset);
+    rms_norm_backward(grad, branch, weight(*ref), rstd, grad_branch, ref->gradient(gradient),
+                      ref->begin_write(gradient), /*recompute=*/false, config_.norm_offset);
     return grad_branch;
   }
 
-  void replay(const BlockActivations& a) const {
-    norm(a.middle, refs_.post_norm, a.normed2, a.rstd2);
-    gemm(a.normed2, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+  void recompute_gate_up(const BlockActivations& a) const {
+    norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd);
+    gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
     add_adapters(refs_.gate_up_adapters, weights_, a.gate_up_adapters, a.gate_up);
   }
@@ -233,7 +235,7 @@ class Block {
     add_adapters(refs, weights_, products, y);
   }
 
-  // Returns the gradient of what the A's made, for adapter_input_backward.
+  // Returns the gradient of x A^T, for adapter_input_backward.
   at::Tensor adapt_backward(const AdapterRefs& refs, const at::Tensor& x,
                             const at::Tensor& products, const at::Tensor& grad_y,
                             UnitGradient* gradient) const {
@@ -247,8 +249,8 @@ class Block {
     if (bias) add_bias(x, weight(*bias));
   }
 
-  // What attention reads. The norms of query and key are not undone by the saved result, so with
-  // them the projections are saved and this is made again in backward.
+  // Returns the input of attention. Norms of query and key cannot be undone in the saved result:
+  // with them the projections are saved, and backward calls this again.
   at::Tensor rotated(const BlockActivations& a) const {
     if (!refs_.qk_norm) return a.qkv;
     const at::Tensor result = buffer(Buffer::kRotated);
@@ -264,43 +266,35 @@ class Block {
          config_.num_heads + config_.num_key_value_heads, inverse);
   }
 
-  static std::optional<at::Tensor> gradient_of(const ParamRef& ref, UnitGradient* gradient) {
-    if (!ref.trained) return std::nullopt;
-    return ref.view(*gradient);
-  }
-  static double beta(const ParamRef& ref, UnitGradient* gradient) {
-    return ref.trained ? gradient->beta(ref.offset) : 0.0;
-  }
-
   // The gradient of a weight used as y = x W^T.
   static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
     if (!ref.trained) return;
-    gemm(grad_y, x, ref.view(*gradient), true, false, gradient->beta(ref.offset));
+    gemm(grad_y, x, ref.view(*gradient), true, false, ref.begin_write(gradient));
   }
 
   static void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,
                          const at::Tensor& grad_y) {
     if (!bias || !bias->trained) return;
-    bias_backward(grad_y, bias->view(*gradient), gradient->beta(bias->offset));
+    bias_backward(grad_y, bias->view(*gradient), bias->begin_write(gradient));
   }
 
-  // What a norm read and gave.
+  // Input and output of a norm.
   struct Normed {
     const at::Tensor &x, &normed, &rstd;
-    const at::Tensor& adapters;  // what A made of `normed`
-    bool is_made;                // `normed` again in this backward
+    const at::Tensor& adapters;  // normed A^T
+    bool is_recomputed;          // `normed` was computed again in this backward
   };
 
-  // Through y = rms_norm(x) W^T, adding to the stream's gradient unless that `stops`.
+  // Backward of y = rms_norm(x) W^T. Adds to `grad`, the gradient of x, unless that `stops`.
   void norm_backward(const Normed& a, const ParamRef& ref, const ParamRef& matrix,
                      const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
                      UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_normed = buffer(Buffer::kGradNormed);
     const bool passes = !stops || ref.trained;
-    const bool remakes_normed = passes && !a.is_made && remakes(matrix, adapters);
-    if (!remakes_normed) {
-      if (!context_.keep_products && !a.is_made && (matrix.trained || !adapters.empty()))
+    const bool recomputes_input = passes && !a.is_recomputed && recomputes(matrix, adapters);
+    if (!recomputes_input) {
+      if (!context_.keep_norm_outputs && !a.is_recomputed && (matrix.trained || !adapters.empty()))
         norm(a.x, ref, a.normed, a.rstd);
       accumulate(gradient, matrix, grad_y, a.normed);
     }
@@ -309,9 +303,9 @@ class Block {
     if (!passes) return;
     gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
     adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
-    rms_norm_backward(grad_normed, a.x, weight(ref), a.rstd, grad, gradient_of(ref, gradient),
-                      beta(ref, gradient), remakes_normed, config_.norm_offset);
-    if (remakes_normed) accumulate(gradient, matrix, grad_y, grad_normed);
+    rms_norm_backward(grad_normed, a.x, weight(ref), a.rstd, grad, ref.gradient(gradient),
+                      ref.begin_write(gradient), recomputes_input, config_.norm_offset);
+    if (recomputes_input) accumulate(gradient, matrix, grad_y, grad_normed);
   }
 
   const BlockContext& context_;

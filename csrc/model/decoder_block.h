@@ -11,21 +11,21 @@
 
 namespace fastsft {
 
-// What a block's backward needs of its forward. Norm outputs and the SwiGLU product are made again
-// unless `keep_products`; with `replay_gate_up` the gate and up projections too; the norms of query
-// and key always.
+// What a block's forward keeps for its backward. Backward recomputes the norm outputs and the
+// SwiGLU product unless `keep_norm_outputs`, with `recompute_gate_up` also the gate and up
+// projections, and always the norms of query and key.
 struct BlockActivations {
-  at::Tensor input;             // [tokens, hidden], the residual stream
-  at::Tensor rstd1;             // [tokens] float32
-  at::Tensor qkv;               // [tokens, qkv_size], rotated; with qk_norm as projected
-  at::Tensor context;           // [tokens, query_size], attention's result
-  at::Tensor lse;               // [num_heads, tokens] float32
-  at::Tensor middle;            // [tokens, hidden], the stream between attention and MLP
-  at::Tensor rstd2;             // [tokens] float32
-  at::Tensor gate_up;           // [tokens, 2 * intermediate]; backward writes its gradient over it
-  at::Tensor normed1, normed2;  // [tokens, hidden]; shared by all layers unless kept
-  at::Tensor activated;         // [tokens, intermediate]; likewise
-  // With branch norms: what they read, [tokens, hidden] and [tokens] float32; undefined without.
+  at::Tensor input;           // [tokens, hidden], the hidden states
+  at::Tensor attn_norm_rstd;  // [tokens] float32
+  at::Tensor qkv;             // [tokens, qkv_size], rotated; with qk_norm as projected
+  at::Tensor attn_out;        // [tokens, query_size]
+  at::Tensor lse;             // [num_heads, tokens] float32
+  at::Tensor attn_residual;   // [tokens, hidden], hidden states after attention
+  at::Tensor mlp_norm_rstd;   // [tokens] float32
+  at::Tensor gate_up;         // [tokens, 2 * intermediate]; backward writes its gradient over it
+  at::Tensor attn_norm_out, mlp_norm_out;  // [tokens, hidden]; shared by all layers unless kept
+  at::Tensor activated;                    // [tokens, intermediate]; likewise
+  // Inputs of branch norms, [tokens, hidden], and their rstd; undefined in models without them.
   at::Tensor attention_branch = {}, attention_rstd = {}, mlp_branch = {}, mlp_rstd = {};
   // [tokens, ranks] of the adapters of each group (adapter_products.h); undefined without them.
   at::Tensor qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
@@ -37,25 +37,24 @@ struct BlockContext {
   const Batch& batch;
   const RopeTables& rope;
   ActivationBuffers& buffers;
-  bool keep_products;
+  bool keep_norm_outputs;
   AdapterDropout dropout;
-  bool use_cudnn;       // of attention
-  bool replay_gate_up;  // one gate_up buffer for all layers, filled again in backward
+  bool use_cudnn;          // of attention
+  bool recompute_gate_up;  // one gate_up buffer for all layers, filled again in backward
 };
 
-// Pre-norm attention and SwiGLU MLP, with biases after the products where the model has them:
-//   middle = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
-//   out    = middle + swiglu(rms_norm(middle) Wgu^T) Wd^T
-// With branch norms, attention's and the MLP's result goes through one before it is added.
-// Every product x W^T has its adapters added.
-// The activations are in the buffers of `layer`.
+// Pre-norm attention and SwiGLU MLP, with biases after the GEMMs if the model has them:
+//   attn_residual = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
+//   out    = attn_residual + swiglu(rms_norm(attn_residual) Wgu^T) Wd^T
+// With branch norms, the outputs of attention and MLP are normalized before they are added. The
+// adapters of a linear are added to its x W^T. Activations go into the buffers of `layer`.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
                                const PlaceWeights& weights, const at::Tensor& input,
                                const at::Tensor& out, int64_t layer);
 
-// `grad` [tokens, hidden] holds d loss / d out and becomes d loss / d input. Weight gradients go
-// straight into the unit's flat gradient; null where nothing of the block is trained. With
-// `stops`, nothing reads the gradient of the input, and `grad` becomes anything.
+// Turns `grad` [tokens, hidden] from d loss / d out into d loss / d input, and adds weight
+// gradients to the unit's flat gradient, which is null if nothing of the block is trained. With
+// `stops`, nothing reads the gradient of the input, and `grad` has no meaning afterwards.
 void block_backward(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights,
                     const BlockActivations& saved, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops);

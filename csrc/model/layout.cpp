@@ -55,7 +55,8 @@ class Selection {
   explicit Selection(const AdapterOptions& options)
       : all_(options.empty()), names_(options.trained.begin(), options.trained.end()) {}
 
-  // Of a fused group: matrices all or none; of vectors those that are not trained are held.
+  // The matrices of a fused group must be trained as a whole; untrained vectors in a group are
+  // marked `held`.
   bool trains(ParamGroup& group) {
     if (all_) return true;
     std::vector<ParamSlot*> left;

@@ -51,7 +51,8 @@ class DecoderLayout {
   std::vector<UnitPlace> places_;
 };
 
-// The whole flat parameters of a place; undefined where it has none of that kind.
+// Gathered flat parameters of one layer; an undefined tensor if the layer has no trained (or
+// frozen) unit.
 struct PlaceWeights {
   at::Tensor trained, frozen;
 };
@@ -70,6 +71,11 @@ struct ParamRef {
   at::Tensor view(const PlaceWeights& weights) const {
     return view(trained ? weights.trained : weights.frozen);
   }
+  // The gradient to write into, and how: UnitGradient::begin_write. None and 0 if it is frozen.
+  std::optional<at::Tensor> gradient(UnitGradient* unit) const {
+    return trained ? std::optional(view(*unit)) : std::nullopt;
+  }
+  double begin_write(UnitGradient* unit) const { return trained ? unit->begin_write(offset) : 0.0; }
 
  private:
   int64_t numel() const { return columns == 0 ? rows : rows * columns; }

@@ -7,14 +7,14 @@ using Group = LinearGroup;
 }  // namespace
 
 std::vector<Linear> linears_of(const ModelConfig& c) {
-  const int64_t hidden = c.hidden_size, middle = c.intermediate_size;
+  const int64_t hidden = c.hidden_size, intermediate = c.intermediate_size;
   const Linear output = {"self_attn.o_proj", Group::kOutput, c.query_size(), hidden};
-  const Linear down = {"mlp.down_proj", Group::kDown, middle, hidden};
+  const Linear down = {"mlp.down_proj", Group::kDown, intermediate, hidden};
   const Linear head = {"lm_head", Group::kHead, hidden, c.vocab_size};
   if (c.fused_projections) {
     return {{"self_attn.qkv_proj", Group::kQkv, hidden, c.qkv_size()},
             output,
-            {"mlp.gate_up_proj", Group::kGateUp, hidden, 2 * middle},
+            {"mlp.gate_up_proj", Group::kGateUp, hidden, 2 * intermediate},
             down,
             head};
   }
@@ -23,8 +23,8 @@ std::vector<Linear> linears_of(const ModelConfig& c) {
           {"self_attn.k_proj", Group::kQkv, hidden, kv},
           {"self_attn.v_proj", Group::kQkv, hidden, kv},
           output,
-          {"mlp.gate_proj", Group::kGateUp, hidden, middle},
-          {"mlp.up_proj", Group::kGateUp, hidden, middle},
+          {"mlp.gate_proj", Group::kGateUp, hidden, intermediate},
+          {"mlp.up_proj", Group::kGateUp, hidden, intermediate},
           down,
           head};
 }

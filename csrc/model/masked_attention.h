@@ -13,16 +13,17 @@ struct AttentionHeads {
   double softcap;  // 0: none
 };
 
-// Attention as ops/attention/attention.h has it, of a batch some of whose tokens are keys for no
-// query (Batch::is_key); a query that sees no key gets zeros, as from torch's scaled dot product.
-// Made of ATen's products a block of queries at a time, on any device: for the few rows that no
-// kernel here computes. Deterministic; products and softmax in float32.
-void masked_attention(const at::Tensor& qkv, const Batch& batch, const AttentionHeads& heads,
-                      const at::Tensor& out, const at::Tensor& lse);
+// Attention of a batch, with the layouts of ops/attention/attention.h: `qkv` to `out` and `lse`.
+// Batches with masked keys (Batch::is_key) have no kernel: ATen's GEMMs compute them a block of
+// queries at a time, on any device, with products and softmax in float32, and a query that sees no
+// key gets zeros, as from torch's scaled_dot_product_attention. Deterministic.
+void batch_attention(const at::Tensor& qkv, const Batch& batch, const AttentionHeads& heads,
+                     bool use_cudnn, const at::Tensor& out, const at::Tensor& lse);
 
 // Overwrites grad_qkv.
-void masked_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
-                               const at::Tensor& out, const at::Tensor& lse, const Batch& batch,
-                               const AttentionHeads& heads, const at::Tensor& grad_qkv);
+void batch_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                              const at::Tensor& out, const at::Tensor& lse, const Batch& batch,
+                              const AttentionHeads& heads, bool use_cudnn,
+                              const at::Tensor& grad_qkv);
 
 }  // namespace fastsft

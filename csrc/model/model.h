@@ -13,12 +13,19 @@
 
 namespace fastsft {
 
-// Where the random numbers of a micro-batch begin: the same place, the same numbers.
+// Where the random numbers of a micro-batch begin: equal places draw equal numbers.
 struct DrawPlace {
   int64_t seed = 0;
   int64_t step = 0;  // begun in this run or the one that it resumes, from 1
   int64_t micro_batch = 0;
   int64_t dropout_seed = 0;  // of the adapters' dropout, which goes by token
+};
+
+// How a micro-batch is computed in training.
+struct TrainingPass {
+  double label_smoothing = 0;
+  EmbeddingNoise noise = {};
+  DrawPlace draws = {};
 };
 
 // A language model over flat units. It asks a Strategy for whole units and hands whole gradients
@@ -43,14 +50,11 @@ class Model {
   virtual bool has_token_draws() const { return false; }
 
   // Makes all buffers for micro-batches of up to `shape`, so that none of them allocates.
-  virtual void reserve(const MicroBatchShape& shape) = 0;
+  virtual void reserve(const MicroBatchSize& shape) = 0;
   // One micro-batch: adds sum of token_weight * cross entropy to `loss` [1] float64, and its
   // gradient to the strategy.
-  virtual void forward_backward(const Batch& batch, Strategy& strategy, double label_smoothing,
+  virtual void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                                 const at::Tensor& loss) = 0;
-  // Noise and random numbers of the next calls of forward_backward.
-  virtual void use_embedding_noise(const EmbeddingNoise& noise) = 0;
-  virtual void use_draws(const DrawPlace&) {}
   // For attention on a GPU, of models whose attention is the engine's.
   virtual void use_cudnn(bool) {}
   // Without gradients, and without noise.

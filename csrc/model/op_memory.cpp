@@ -5,7 +5,7 @@
 #include "ops/attention/attention_choice.h"
 #include "ops/cpu/parallel.h"
 #include "ops/gemm/float_gemm.h"
-#include "ops/linear_cross_entropy/logit_chunks.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {
 namespace {
@@ -48,7 +48,7 @@ int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, 
   return most;
 }
 
-int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
+int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
                          const AdapterSizes& sizes) {
   int64_t most = 0;
   for (const Linear& each : linears_of(c)) {
@@ -70,7 +70,7 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
 
 }  // namespace
 
-int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchShape& shape,
+int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
                      int64_t threads, const AdapterSizes& adapters) {
   // The longest vector whose gradient is summed over tokens.
   const int64_t widest =
@@ -85,16 +85,17 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 
-int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchShape& shape, int64_t threads) {
+int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchSize& shape, int64_t threads) {
   constexpr int64_t kQueryRows = 48;
   const int64_t slopes = c.attention_softcap > 0 ? 1 : 0;  // of a row of scores
   return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows + slopes);
 }
 
 int64_t plan_library_attention(const ModelConfig& c, c10::ScalarType dtype,
-                               const MicroBatchShape& shape, const LibraryOptions& options) {
+                               const MicroBatchSize& shape, const LibraryOptions& options) {
   constexpr int64_t kTile = 128, kMultiprocessors = 192;  // Hopper has 132, no GPU more than this
-  // As many conversations as there may be when their mean is a tile: shorter ones are rare.
+  // Upper bound on padded rows, assuming that conversations have at least one tile (128 tokens) on
+  // average.
   const int64_t padded = 2 * shape.tokens + kTile;
   const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
   const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();

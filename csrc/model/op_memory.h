@@ -8,18 +8,18 @@
 namespace fastsft {
 
 // The sizes that a micro-batch's memory depends on.
-struct MicroBatchShape {
+struct MicroBatchSize {
   int64_t tokens = 0;
   int64_t labels = 0;   // tokens that carry a loss
   int64_t longest = 0;  // conversation
 };
 
 // float32 elements of the scratch that ops on the CPU compute in (ops/cpu/scratch.h).
-int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchShape& shape,
+int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchSize& shape,
                      int64_t threads, const AdapterSizes& adapters = {});
 
 // Bytes that attention on the CPU keeps in all threads together, not from torch's allocator.
-int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchShape& shape,
+int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchSize& shape,
                              int64_t threads);
 
 // Bytes that attention of a library takes on a GPU while it runs, at the most: in flash's backward
@@ -31,6 +31,6 @@ struct LibraryOptions {
   bool use_cudnn = false;
 };
 int64_t plan_library_attention(const ModelConfig& config, c10::ScalarType dtype,
-                               const MicroBatchShape& shape, const LibraryOptions& options);
+                               const MicroBatchSize& shape, const LibraryOptions& options);
 
 }  // namespace fastsft

@@ -1,5 +1,14 @@
 #include "model/rope_scaling.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
 #include "model/config_fields.h"
 
 namespace fastsft {
@@ -73,5 +82,160 @@ RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim) {
           ", expected a positive number");
   return rope;
 }
+
+namespace {
+
+// Waves longer than original / low are slowed down by `factor`, those shorter than original / high
+// stay, and between them the two are mixed.
+struct Llama3Scaling {
+  float factor, low, high, original;
+
+  float operator()(float frequency) const {
+    const float wavelength = 1.0f / frequency * 2.0f * std::numbers::pi_v<float>;
+    if (wavelength > original / low) return frequency / factor;
+    if (wavelength < original / high) return frequency;
+    const float smooth = (1.0f / wavelength * original - low) / (high - low);
+    return (1.0f - smooth) * frequency / factor + smooth * frequency;
+  }
+};
+
+RotaryScaling llama3(const RopeFields& fields) {
+  const ConfigFields& settings = fields.settings;
+  const Llama3Scaling scaling{
+      .factor = static_cast<float>(settings.positive_number("factor")),
+      .low = static_cast<float>(settings.positive_number("low_freq_factor")),
+      .high = static_cast<float>(settings.positive_number("high_freq_factor")),
+      .original = static_cast<float>(settings.positive("original_max_position_embeddings"))};
+  require(scaling.high > scaling.low, settings.where(), ": \"high_freq_factor\" is ", scaling.high,
+          ", expected more than \"low_freq_factor\", which is ", scaling.low);
+  return {.frequencies = [scaling](const at::Tensor& powers) {
+    const at::Tensor frequencies = powers.reciprocal();
+    float* first = frequencies.data_ptr<float>();
+    std::transform(first, first + frequencies.numel(), first, scaling);
+    return frequencies;
+  }};
+}
+
+const bool kRopeLlama3Registered = RopeTypeRegistry::instance().add("llama3", llama3);
+
+// YaRN (arXiv 2309.00071): pairs that turn often in the trained positions keep their frequencies,
+// those that turn seldom have them divided by `factor`, and between them the two are mixed.
+struct Yarn {
+  double factor, low, high;  // of pairs
+
+  at::Tensor operator()(const at::Tensor& powers) const {
+    const double span = high == low ? 0.001 : high - low;
+    const at::Tensor interpolated =
+        at::arange(powers.numel(), powers.options()).sub_(low).div_(span).clamp_(0, 1);
+    const at::Tensor kept = interpolated.neg().add_(1);
+    const at::Tensor slow = powers.mul(factor).reciprocal_();
+    return slow.mul_(kept.neg().add_(1)).add_(powers.reciprocal().mul_(kept));
+  }
+};
+
+// Python's `or`: 0 and null are the default, too.
+double number_unless_zero(const ConfigFields& settings, const char* field, double fallback) {
+  const double value = settings.number_or(field, 0);
+  return value == 0 ? fallback : value;
+}
+
+double growth(double factor, double scale) {
+  return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+double attention_factor(const ConfigFields& settings, double factor) {
+  if (settings.has("attention_factor")) return settings.number_or("attention_factor", 1.0);
+  const double scale = settings.number_or("mscale", 0);
+  const double all_dims = settings.number_or("mscale_all_dim", 0);
+  if (scale == 0 || all_dims == 0) return growth(factor, 1.0);
+  return growth(factor, scale) / growth(factor, all_dims);
+}
+
+// The pair, as a fraction, that turns `rotations` times in `positions`.
+double pair_of(double rotations, double positions, const RopeFields& fields) {
+  const auto head_dim = static_cast<double>(fields.head_dim);
+  return head_dim * std::log(positions / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(fields.theta));
+}
+
+RotaryScaling yarn(const RopeFields& fields) {
+  const ConfigFields& settings = fields.settings;
+  const double factor = settings.positive_number("factor");
+  const char* const original = "original_max_position_embeddings";
+  const auto positions = static_cast<double>(
+      settings.has(original) ? settings.positive(original)
+                             : fields.config.positive("max_position_embeddings"));
+  double low = pair_of(number_unless_zero(settings, "beta_fast", 32), positions, fields);
+  double high = pair_of(number_unless_zero(settings, "beta_slow", 1), positions, fields);
+  require(std::isfinite(low) && std::isfinite(high), settings.where(),
+          ": \"beta_fast\" and \"beta_slow\" give no range of frequencies; expected positive "
+          "numbers, and a \"rope_theta\" other than 1");
+  if (settings.boolean_or("truncate", true)) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  const Yarn frequencies{.factor = factor,
+                         .low = std::max(low, 0.0),
+                         .high = std::min(high, static_cast<double>(fields.head_dim - 1))};
+  return {.frequencies = frequencies, .attention_factor = attention_factor(settings, factor)};
+}
+
+const bool kRopeYarnRegistered = RopeTypeRegistry::instance().add("yarn", yarn);
+
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
+// LongRoPE (arXiv 2402.13753): a factor for each pair. "short_factor" holds up to the original
+// positions, "long_factor" for batches with a longer row.
+at::Tensor factors_of(const RopeFields& fields, const char* name) {
+  const Json& given = fields.settings.json().value(name, Json());
+  const auto pairs = static_cast<size_t>(fields.head_dim / 2);
+  std::vector<double> factors;
+  for (const Json& each : given) {
+    if (each.is_number() && each.get<double>() > 0) factors.push_back(each.get<double>());
+  }
+  require(given.is_array() && given.size() == pairs && factors.size() == pairs,
+          fields.settings.where(), ": \"", name, "\" is ", given.dump(), ", expected a list of ",
+          pairs, " positive numbers, one for each pair of head_dim ", fields.head_dim);
+  return at::tensor(factors, at::TensorOptions().dtype(at::kFloat));
+}
+
+// Where the settings alone have the original positions, releases of transformers differ in what
+// they make of them.
+void check_original(const RopeFields& fields) {
+  if (!fields.settings.has(kOriginal)) return;
+  const int64_t own = fields.settings.positive(kOriginal);
+  require(fields.config.has(kOriginal) && fields.config.positive(kOriginal) == own,
+          fields.settings.where(), ": \"", kOriginal, "\" is ", own,
+          ", expected the same value at the top of config.json, where it has ",
+          fields.config.json().value(kOriginal, Json()).dump());
+}
+
+double attention_factor(const RopeFields& fields, int64_t original) {
+  if (fields.settings.has("attention_factor")) {
+    return fields.settings.number_or("attention_factor", 1.0);
+  }
+  const auto positions = static_cast<double>(fields.config.positive("max_position_embeddings"));
+  const double factor = fields.config.has(kOriginal) ? positions / static_cast<double>(original)
+                                                     : fields.settings.positive_number("factor");
+  if (factor <= 1) return 1.0;
+  return std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original)));
+}
+
+RotaryScaling longrope(const RopeFields& fields) {
+  check_original(fields);
+  factors_of(fields, "long_factor");
+  const int64_t original = fields.config.has(kOriginal)
+                               ? fields.config.positive(kOriginal)
+                               : fields.config.positive("max_position_embeddings");
+  const at::Tensor factors = factors_of(fields, "short_factor");
+  return {.frequencies =
+              [factors](const at::Tensor& powers) { return factors.mul(powers).reciprocal_(); },
+          .attention_factor = attention_factor(fields, original),
+          .most_positions = original};
+}
+
+const bool kRopeLongropeRegistered = RopeTypeRegistry::instance().add("longrope", longrope);
+
+}  // namespace
 
 }  // namespace fastsft

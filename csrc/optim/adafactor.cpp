@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "optim/optimizer.h"
-#include "optim/range_update.h"
 
 namespace fastsft {
 namespace {
@@ -79,20 +78,20 @@ class Adafactor : public Optimizer {
 
   int64_t nbytes() const override { return static_cast<int64_t>(sums_.nbytes() + norms_.nbytes()); }
 
-  void update(const OptimizerOptions& options, const at::Tensor& control) override {
+  void update(const OptimizerOptions& options, const at::Tensor& scalars) override {
     sums_.zero_();
     for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
-      adafactor_sums(grad, control, t.row_sums, t.column_sums, first, t.shape.rows,
+      adafactor_sums(grad, scalars, t.row_sums, t.column_sums, first, t.shape.rows,
                      t.shape.columns);
     });
     add_up(sums_, "sums of rows and columns");
     for (const Trained& t : tensors_) {
-      adafactor_moments(t.row_sums, t.column_sums, t.row, t.column, control, t.shape.rows,
+      adafactor_moments(t.row_sums, t.column_sums, t.row, t.column, scalars, t.shape.rows,
                         t.shape.columns);
     }
     norms_.zero_();
     for_parts([&](const Trained& t, const at::Tensor& grad, int64_t first) {
-      adafactor_norm(grad, control, t.row_sums, t.column_sums, t.norm, first, t.shape.rows,
+      adafactor_norm(grad, scalars, t.row_sums, t.column_sums, t.norm, first, t.shape.rows,
                      t.shape.columns);
     });
     add_up(norms_, "norms of updates");
@@ -100,7 +99,7 @@ class Adafactor : public Optimizer {
     for (size_t unit = 0; unit < strategy_.states().size(); ++unit) {
       const UnitState state = strategy_.begin_update(unit);
       for (; next < tensors_.size() && tensors_[next].unit == unit; ++next) {
-        update_tensor(tensors_[next], state, options, control);
+        update_tensor(tensors_[next], state, options, scalars);
       }
       strategy_.end_update(unit);
     }
@@ -158,11 +157,11 @@ class Adafactor : public Optimizer {
   }
 
   void update_tensor(const Trained& t, const UnitState& state, const OptimizerOptions& options,
-                     const at::Tensor& control) {
+                     const at::Tensor& scalars) {
     const ElementRange part = part_of(t, state);
     if (part.size() == 0) return;
     const UpdateRange range = range_of(strategy_, t.unit, state, part);
-    adafactor_update(range.master, range.copy, range.grad, control, t.row_sums, t.column_sums,
+    adafactor_update(range.master, range.copy, range.grad, scalars, t.row_sums, t.column_sums,
                      t.norm, t.slot->numel(), options.learning_rate,
                      t.slot->decay ? options.weight_decay : 0.0, part.begin - t.slot->offset,
                      t.shape.rows, t.shape.columns);

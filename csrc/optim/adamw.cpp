@@ -1,7 +1,5 @@
 #include "ops/adamw/adamw.h"
-
 #include "optim/optimizer.h"
-#include "optim/range_update.h"
 
 namespace fastsft {
 namespace {
@@ -11,9 +9,9 @@ class AdamW : public Optimizer {
  public:
   explicit AdamW(Strategy& strategy) : strategy_(strategy) {}
 
-  void update(const OptimizerOptions& options, const at::Tensor& control) override {
+  void update(const OptimizerOptions& options, const at::Tensor& scalars) override {
     update_ranges(strategy_, [&](const UpdateRange& range) {
-      adamw(range.master, range.copy, range.grad, range.values[0], range.values[1], control,
+      adamw(range.master, range.copy, range.grad, range.values[0], range.values[1], scalars,
             options.learning_rate, options.beta1, options.beta2, options.eps,
             range.decays ? options.weight_decay : 0.0, options.rounding_seed, range.first);
     });

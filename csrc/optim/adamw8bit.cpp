@@ -6,7 +6,6 @@
 
 #include "ops/adamw/adamw.h"
 #include "optim/optimizer.h"
-#include "optim/range_update.h"
 
 namespace fastsft {
 namespace {
@@ -61,13 +60,13 @@ class AdamW8bit : public Optimizer {
   // Without the edges: 8 bytes of a tensor that the ends of ranges cut.
   int64_t nbytes() const override { return static_cast<int64_t>(levels_.nbytes()); }
 
-  void update(const OptimizerOptions& options, const at::Tensor& control) override {
-    if (num_edges_ > 0) agree_on_edges(options, control);
+  void update(const OptimizerOptions& options, const at::Tensor& scalars) override {
+    if (num_edges_ > 0) agree_on_edges(options, scalars);
     size_t next = 0;
     for (size_t unit = 0; unit < strategy_.states().size(); ++unit) {
       const UnitState state = strategy_.begin_update(unit);
       for (; next < parts_.size() && parts_[next].unit == unit; ++next) {
-        update_part(parts_[next], state, options, control);
+        update_part(parts_[next], state, options, scalars);
       }
       strategy_.end_update(unit);
     }
@@ -112,13 +111,13 @@ class AdamW8bit : public Optimizer {
     return edges_[number];
   }
 
-  void agree_on_edges(const OptimizerOptions& options, const at::Tensor& control) {
+  void agree_on_edges(const OptimizerOptions& options, const at::Tensor& scalars) {
     edges_.zero_();
     for (const Part8bit& part : parts_) {
       const int64_t first = part.first(), last = first + part.elements.size() - 1;
-      if (part.first_edge >= 0) add_maxima(part, first, part.first_edge, options, control);
+      if (part.first_edge >= 0) add_maxima(part, first, part.first_edge, options, scalars);
       if (part.last_edge >= 0 && part.last_edge != part.first_edge) {
-        add_maxima(part, last, part.last_edge, options, control);
+        add_maxima(part, last, part.last_edge, options, scalars);
       }
     }
     strategy_.shards()
@@ -128,29 +127,29 @@ class AdamW8bit : public Optimizer {
 
   // Of the elements of the part in the block of the tensor's element `element`.
   void add_maxima(const Part8bit& part, int64_t element, int64_t number,
-                  const OptimizerOptions& options, const at::Tensor& control) {
+                  const OptimizerOptions& options, const at::Tensor& scalars) {
     const int64_t begin = part.slot->offset + element / kQuantBlock * kQuantBlock;
     const ElementRange here = part.elements.intersection({begin, begin + kQuantBlock});
     const UnitState& state = strategy_.states()[part.unit];  // offloaded: on the host
     const UpdateRange range = range_of(strategy_, part.unit, state, here);
     const auto on_device = [&](Kept8bit kept) { return range.values[kept].to(strategy_.device()); };
     adamw8bit_maxima(range.grad, on_device(kState1), on_device(kState2), on_device(kAbsmax1),
-                     on_device(kAbsmax2), levels_, control, options.beta1, options.beta2,
+                     on_device(kAbsmax2), levels_, scalars, options.beta1, options.beta2,
                      edges_[number]);
   }
 
   void update_part(const Part8bit& part, const UnitState& state, const OptimizerOptions& options,
-                   const at::Tensor& control) {
+                   const at::Tensor& scalars) {
     const UpdateRange range = range_of(strategy_, part.unit, state, part.elements);
     const std::vector<at::Tensor>& kept = range.values;
     const double decay = part.slot->decay ? options.weight_decay : 0.0;
     if (!has_8bit(*part.slot)) {
-      adamw(range.master, range.copy, range.grad, kept[kExpAvg], kept[kExpAvgSq], control,
+      adamw(range.master, range.copy, range.grad, kept[kExpAvg], kept[kExpAvgSq], scalars,
             options.learning_rate, options.beta1, options.beta2, options.eps, decay, 0, 0);
       return;
     }
     adamw8bit(range.master, range.copy, range.grad, kept[kState1], kept[kState2], kept[kAbsmax1],
-              kept[kAbsmax2], levels_, control, options.learning_rate, options.beta1, options.beta2,
+              kept[kAbsmax2], levels_, scalars, options.learning_rate, options.beta1, options.beta2,
               options.eps, decay, part.first(), edge(part.first_edge), edge(part.last_edge));
   }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/registry.h"
@@ -28,9 +29,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // Updates this rank's ranges of all units from their summed gradients, by grad_scale and step of
-  // `control` (ops/gradient/control_slots.h). Nothing changes when grad_scale is not finite.
+  // `scalars` (ops/gradient/step_scalars.h). Nothing changes when grad_scale is not finite.
   // Collective.
-  virtual void update(const OptimizerOptions& options, const at::Tensor& control) = 0;
+  virtual void update(const OptimizerOptions& options, const at::Tensor& scalars) = 0;
   virtual int64_t nbytes() const { return 0; }  // of its buffers; state is the strategy's
 };
 
@@ -40,7 +41,7 @@ struct OptimizerTag {
 // What an optimizer's file registers under its name.
 struct OptimizerKind {
   std::function<std::unique_ptr<Optimizer>(Strategy&)> make;
-  StateLayout state;          // what it keeps of a unit
+  StateLayout state;          // layout of the optimizer state of one unit
   bool narrow_state = false;  // may keep it in bfloat16: optim_dtype
   // Bytes of the buffers that `make` allocates; null: none.
   std::function<int64_t(const std::vector<ParamUnit>&)> buffers = {};
@@ -65,5 +66,23 @@ void add_local_norm_squared(Strategy& strategy, const at::Tensor& out);
 // norm of each tensor, then the norm of these. On CPUs that of a large tensor is off by up to 1e-3
 // (docs/decisions.md).
 void add_tensor_norms_squared(Strategy& strategy, const at::Tensor& out);
+
+// Elements of a unit's range that an update treats alike, as views.
+struct UpdateRange {
+  at::Tensor master;               // UnitState
+  std::optional<at::Tensor> copy;  // the compute range next to it
+  at::Tensor grad;
+  std::vector<at::Tensor> values;  // of the optimizer; whole ones are whole
+  int64_t first = 0;               // number of the first element in the whole model
+  bool decays = false;
+};
+
+// Of elements `part` of the unit, which the state holds.
+UpdateRange range_of(Strategy& strategy, size_t unit, const UnitState& state,
+                     const ElementRange& part);
+
+// Calls `work` for the ranges of all units with and without weight decay, between begin_update and
+// end_update of each; collective.
+void update_ranges(Strategy& strategy, const std::function<void(const UpdateRange&)>& work);
 
 }  // namespace fastsft

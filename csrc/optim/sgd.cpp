@@ -1,7 +1,5 @@
 #include "ops/sgd/sgd.h"
-
 #include "optim/optimizer.h"
-#include "optim/range_update.h"
 
 namespace fastsft {
 namespace {
@@ -11,9 +9,9 @@ class Sgd : public Optimizer {
  public:
   explicit Sgd(Strategy& strategy) : strategy_(strategy) {}
 
-  void update(const OptimizerOptions& options, const at::Tensor& control) override {
+  void update(const OptimizerOptions& options, const at::Tensor& scalars) override {
     update_ranges(strategy_, [&](const UpdateRange& range) {
-      sgd(range.master, range.copy, range.grad, control, options.learning_rate,
+      sgd(range.master, range.copy, range.grad, scalars, options.learning_rate,
           range.decays ? options.weight_decay : 0.0);
     });
   }

@@ -1,16 +1,59 @@
 #include "shard/communicator.h"
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "core/whereabouts.h"
-#include "shard/collective_span.h"
+#include "core/rank_status.h"
+#include "core/trace.h"
+#include "data/device_event.h"
 
 namespace fastsft {
 namespace {
+
+// The span of a collective in the recorded timeline. On the CPU it ends when somebody has waited
+// for the result; on a device, where a wait only orders streams, when the device is done.
+class CollectiveSpan {
+ public:
+  CollectiveSpan(trace::Track track, const std::string& name) : track_(track) {
+    if (trace::Recorder::on()) span_ = trace::Recorder::instance().begin(track, name);
+  }
+  // The collective is enqueued; `wait` orders the current stream after it.
+  void enqueued(at::Device device, const std::function<void()>& wait);
+  void waited() { trace::Recorder::instance().end(std::exchange(span_, 0)); }
+
+ private:
+  trace::Track track_;
+  uint64_t span_ = 0;
+};
+
+// One stream for each track of a device: the pool of `side_stream` is small and goes round, so a
+// new one for each collective would soon be a stream that somebody works on.
+c10::Stream stream_of(trace::Track track, at::Device device) {
+  static std::mutex mutex;
+  static std::map<std::pair<trace::Track, at::DeviceIndex>, c10::Stream> streams;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::pair key(track, device.index());
+  const auto found = streams.find(key);
+  return found != streams.end() ? found->second
+                                : streams.emplace(key, *side_stream(device)).first->second;
+}
+
+void CollectiveSpan::enqueued(at::Device device, const std::function<void()>& wait) {
+  if (span_ == 0 || device.is_cpu()) return;
+  // On a stream where nothing else waits: the mark is the end of the collective alone.
+  const c10::StreamGuard guard(stream_of(track_, device));
+  wait();
+  waited();
+}
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -26,10 +69,10 @@ auto attempt(const std::string& name, const Work& work) -> decltype(work()) {
 
 class WorkPending : public Pending {
  public:
-  WorkPending(std::string name, trace::Lane lane, at::Device device, Watchdog& watchdog,
+  WorkPending(std::string name, trace::Track track, at::Device device, Watchdog& watchdog,
               const std::function<WorkPtr()>& enqueue)
-      : name_(std::move(name)), watchdog_(watchdog), span_(lane, name_) {
-    Whereabouts::instance().set_collective(name_);
+      : name_(std::move(name)), watchdog_(watchdog), span_(track, name_) {
+    RankStatus::instance().set_collective(name_);
     work_ = attempt(name_, enqueue);
     span_.enqueued(device, [this] { work_->wait(); });
   }
@@ -63,7 +106,7 @@ class GroupCommunicator : public Communicator {
 
   PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                         const std::string& what) override {
-    return start("all_gather " + what, trace::Lane::kGather, whole.device(), [&] {
+    return start("all_gather " + what, trace::Track::kGather, whole.device(), [&] {
       at::Tensor out = whole, in = shard;
       return gather_->_allgather_base(out, in);
     });
@@ -71,21 +114,21 @@ class GroupCommunicator : public Communicator {
 
   PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
                                 const std::string& what) override {
-    return start("reduce_scatter " + what, trace::Lane::kReduce, whole.device(), [&] {
+    return start("reduce_scatter " + what, trace::Track::kReduce, whole.device(), [&] {
       at::Tensor out = shard, in = whole;
       return reduce_->_reduce_scatter_base(out, in);
     });
   }
 
   PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) override {
-    return start("all_reduce " + what, trace::Lane::kReduce, tensor.device(), [&] {
+    return start("all_reduce " + what, trace::Track::kReduce, tensor.device(), [&] {
       std::vector<at::Tensor> tensors{tensor};
       return reduce_->allreduce(tensors);
     });
   }
 
   PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) override {
-    return start("all_reduce " + what, trace::Lane::kReduce, tensor.device(), [&] {
+    return start("all_reduce " + what, trace::Track::kReduce, tensor.device(), [&] {
       std::vector<at::Tensor> tensors{tensor};
       c10d::AllreduceOptions options;
       options.reduceOp = c10d::ReduceOp::MAX;
@@ -93,7 +136,7 @@ class GroupCommunicator : public Communicator {
     });
   }
 
-  void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
+  void gather_to_rank0(const at::Tensor& whole, const at::Tensor& shard,
                        const std::string& what) override {
     std::vector<at::Tensor> in{shard};
     std::vector<std::vector<at::Tensor>> out;
@@ -103,22 +146,15 @@ class GroupCommunicator : public Communicator {
         out[0].push_back(whole.narrow(0, r * shard.numel(), shard.numel()));
       }
     }
-    start("gather " + what, trace::Lane::kGather, shard.device(), [&] {
+    start("gather " + what, trace::Track::kGather, shard.device(), [&] {
       return gather_->gather(out, in);
     })->wait();
   }
 
-  void broadcast_from_first(const at::Tensor& tensor, const std::string& what) override {
-    std::vector<at::Tensor> tensors{tensor};
-    start("broadcast " + what, trace::Lane::kGather, tensor.device(), [&] {
-      return gather_->broadcast(tensors);
-    })->wait();
-  }
-
  private:
-  PendingPtr start(std::string name, trace::Lane lane, at::Device device,
+  PendingPtr start(std::string name, trace::Track track, at::Device device,
                    const std::function<WorkPtr()>& enqueue) {
-    return std::make_unique<WorkPending>(std::move(name), lane, device, watchdog_, enqueue);
+    return std::make_unique<WorkPending>(std::move(name), track, device, watchdog_, enqueue);
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> gather_;
@@ -150,11 +186,10 @@ class AloneCommunicator : public Communicator {
   PendingPtr all_reduce_max(const at::Tensor&, const std::string&) override {
     return std::make_unique<Done>();
   }
-  void gather_to_first(const at::Tensor& whole, const at::Tensor& shard,
+  void gather_to_rank0(const at::Tensor& whole, const at::Tensor& shard,
                        const std::string&) override {
     copy(whole, shard);
   }
-  void broadcast_from_first(const at::Tensor&, const std::string&) override {}
 
  private:
   static PendingPtr copy(const at::Tensor& to, const at::Tensor& from) {
@@ -175,6 +210,23 @@ std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
   if (gather->getSize() == 1) return std::make_unique<AloneCommunicator>();
   return std::make_unique<GroupCommunicator>(std::move(gather),
                                              c10d::resolve_process_group(reduce_group), watchdog);
+}
+
+RankGroups::RankGroups(const GroupNames& names, Watchdog& watchdog)
+    : alone_(make_communicator("", "", watchdog)),
+      all_(make_communicator(names.gather, names.reduce, watchdog)) {
+  RankStatus::instance().set_rank(all_->rank(), all_->world_size());
+  require(names.node_gather.empty() == names.across.empty(),
+          "give the groups of a node and the group across nodes together, got \"",
+          names.node_gather, "\" and \"", names.across, "\"");
+  if (names.node_gather.empty()) return;
+  node_ = make_communicator(names.node_gather, names.node_reduce, watchdog);
+  across_ = make_communicator(names.across, names.across, watchdog);
+  const int size = node_->world_size(), place = across_->rank() * size + node_->rank();
+  require(size * across_->world_size() == all_->world_size() && place == all_->rank(),
+          "nodes must be equal numbers of ranks that follow each other: rank ", all_->rank(),
+          " of ", all_->world_size(), " is rank ", node_->rank(), " of ", size, " in node ",
+          across_->rank(), " of ", across_->world_size());
 }
 
 }  // namespace fastsft

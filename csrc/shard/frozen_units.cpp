@@ -47,10 +47,10 @@ void FrozenUnits::make_buffers() {
   }
   if (units_.empty() || (!packs && !by_ranges())) return;
   const size_t count = by_ranges() ? 2 + options_.resident_units : 1;
-  buffers_.emplace(units_, std::move(sizes), count, options_.compute, trace::Lane::kParameters);
+  buffers_.emplace(units_, std::move(sizes), count, options_.compute, trace::Track::kParameters);
   if (packs && by_ranges()) {
     packed_.emplace(units_, std::move(bytes), 2, options_.compute.dtype(at::kByte),
-                    trace::Lane::kParameters);
+                    trace::Track::kParameters);
   }
 }
 
@@ -63,24 +63,24 @@ at::Tensor FrozenUnits::gather(size_t unit) {
   if (!by_ranges()) return states_[unit].master;
   begin_gather(unit);
   finish_gather(unit);
-  return buffers_->take(unit);
+  return buffers_->acquire(unit);
 }
 
 at::Tensor FrozenUnits::unpacked(size_t unit) {
-  if (buffers_->holds(unit)) return buffers_->take(unit);
+  if (buffers_->is_acquired(unit)) return buffers_->acquire(unit);
   const Nf4Unit& nf4 = *states_[unit].nf4;
   if (by_ranges()) {
     begin_gather(unit);
     finish_gather(unit);
   }
-  const at::Tensor flat = buffers_->take(unit);
-  nf4.unpack(by_ranges() ? packed_->take(unit) : nf4.range(), flat);
-  if (by_ranges()) packed_->give_back(unit);
+  const at::Tensor flat = buffers_->acquire(unit);
+  nf4.unpack(by_ranges() ? packed_->acquire(unit) : nf4.range(), flat);
+  if (by_ranges()) packed_->release(unit);
   return flat;
 }
 
 void FrozenUnits::release(size_t unit) {
-  if (buffers_) buffers_->give_back(unit);
+  if (buffers_) buffers_->release(unit);
 }
 
 int64_t FrozenUnits::parameter_bytes() const {
@@ -97,12 +97,12 @@ int64_t FrozenUnits::buffer_bytes() const {
 
 void FrozenUnits::begin_gather(size_t unit) {
   const UnitState& state = states_[unit];
-  if (buffers_->holds(unit) || (state.nf4 && packed_->holds(unit))) return;
+  if (buffers_->is_acquired(unit) || (state.nf4 && packed_->is_acquired(unit))) return;
   const std::string& name = units_[unit].name();
   pending_[unit] =
       state.nf4
-          ? options_.shards->all_gather(packed_->take(unit), state.nf4->range().view({-1}), name)
-          : options_.shards->all_gather(buffers_->take(unit), state.master, name);
+          ? options_.shards->all_gather(packed_->acquire(unit), state.nf4->range().view({-1}), name)
+          : options_.shards->all_gather(buffers_->acquire(unit), state.master, name);
 }
 
 void FrozenUnits::finish_gather(size_t unit) {

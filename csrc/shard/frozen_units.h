@@ -14,8 +14,8 @@
 
 namespace fastsft {
 
-// Parameters that nothing updates, in the compute dtype or `dtype`, without gradients and moments:
-// whole on every rank, or by ranges over `shards`, whole only around their use.
+// Frozen parameters in the compute dtype or `dtype`, without gradients and optimizer state: whole
+// on every rank, or sharded over `shards` and gathered only around their use.
 class FrozenUnits {
  public:
   struct Options {
@@ -28,12 +28,12 @@ class FrozenUnits {
   FrozenUnits(const std::vector<ParamUnit>& units, const Options& options);
 
   void prefetch(size_t unit);
-  // The whole padded flat parameters, valid until `release`.
+  // Returns the whole padded flat parameters, valid until `release`.
   at::Tensor gather(size_t unit);
   void release(size_t unit);
 
-  // What this rank holds; `master` is what is computed with, or with `nf4` the rest of it, and
-  // there are no moments.
+  // This rank's states, without optimizer state. `master` is the compute copy; with `nf4` only the
+  // elements that are not in 4 bits.
   const std::vector<UnitState>& states() const { return states_; }
   bool by_ranges() const { return options_.shards != nullptr; }
   int64_t parameter_bytes() const;

@@ -29,7 +29,7 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
       blocking_(options.blocking),
       in_products_(options.in_products && options.keep == Reduction::kWhole),
       buffers_(units, buffer_sizes(), options.open_units + 1, options.accumulated.dtype(at::kFloat),
-               trace::Lane::kGradients),
+               trace::Track::kGradients),
       whole_(units.size()),
       filled_(units.size(), false) {
   int64_t largest = 0;
@@ -44,7 +44,7 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
   const bool narrow = options.accumulated.dtype() != at::kFloat;
   // A whole sum stays in its buffer.
   if (keep_ == Reduction::kRange) range_ = at::empty({largest}, wide);
-  if (narrow && ranks.copies.world_size() > 1) copies_range_ = at::empty({largest}, wide);
+  if (narrow && ranks.replicas.world_size() > 1) replica_sum_ = at::empty({largest}, wide);
 }
 
 std::vector<int64_t> ReducedGradients::buffer_sizes() const {
@@ -56,8 +56,8 @@ std::vector<int64_t> ReducedGradients::buffer_sizes() const {
 
 UnitGradient& ReducedGradients::whole(size_t unit) {
   if (pending_ && pending_unit_ == unit) finish_pending();  // still that of the last micro-batch
-  if (buffers_.holds(unit)) return whole_[unit];
-  const at::Tensor flat = buffers_.take(unit);
+  if (buffers_.is_acquired(unit)) return whole_[unit];
+  const at::Tensor flat = buffers_.acquire(unit);
   whole_[unit] = in_products_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
                               : UnitGradient(units_[unit], flat);
   return whole_[unit];
@@ -89,9 +89,9 @@ void ReducedGradients::finish_pending() {
   const at::Tensor sum = reduced(pending_unit_);
   const at::Tensor local = local_[pending_unit_].slice(0, direct_end(pending_unit_));
   const bool filled = filled_[pending_unit_];
-  if (pending_last_ && ranks_.copies.world_size() > 1) {
+  if (pending_last_ && ranks_.replicas.world_size() > 1) {
     if (filled) sum.add_(local);
-    begin_copies(pending_unit_, sum);
+    begin_replicas(pending_unit_, sum);
   } else if (filled) {
     accumulate(local, sum);
   } else {
@@ -99,43 +99,102 @@ void ReducedGradients::finish_pending() {
   }
   filled_[pending_unit_] = true;
   // What writes the buffer or the range next is enqueued after this addition.
-  buffers_.give_back(pending_unit_);
+  buffers_.release(pending_unit_);
 }
 
 // Another micro-batch of the step would find a sum that holds the other copies already: this is
 // done for the last one only.
-void ReducedGradients::begin_copies(size_t unit, const at::Tensor& sum) {
-  finish_copies();
+void ReducedGradients::begin_replicas(size_t unit, const at::Tensor& sum) {
+  finish_replicas();
   const at::Tensor& local = local_[unit];
   const at::Tensor target =
-      copies_range_.defined() ? copies_range_.narrow(0, 0, local.numel()) : local;
+      replica_sum_.defined() ? replica_sum_.narrow(0, 0, local.numel()) : local;
   target.copy_(sum);
-  copies_unit_ = unit;
-  copies_pending_ = ranks_.copies.all_reduce_sum(target, "copies of " + units_[unit].name());
+  replica_unit_ = unit;
+  replica_pending_ = ranks_.replicas.all_reduce_sum(target, "copies of " + units_[unit].name());
 }
 
-void ReducedGradients::finish_copies() {
-  if (!copies_pending_) return;
-  copies_pending_->wait();
-  copies_pending_.reset();
-  if (!copies_range_.defined()) return;
-  const at::Tensor& local = local_[copies_unit_];
-  local.copy_(copies_range_.narrow(0, 0, local.numel()));
+void ReducedGradients::finish_replicas() {
+  if (!replica_pending_) return;
+  replica_pending_->wait();
+  replica_pending_.reset();
+  if (!replica_sum_.defined()) return;
+  const at::Tensor& local = local_[replica_unit_];
+  local.copy_(replica_sum_.narrow(0, 0, local.numel()));
 }
 
 void ReducedGradients::finish() {
   finish_pending();
-  finish_copies();
+  finish_replicas();
 }
 
 void ReducedGradients::clear() { std::fill(filled_.begin(), filled_.end(), false); }
 
 int64_t ReducedGradients::nbytes() const {
   int64_t ranges = 0;
-  for (const auto& range : {range_, copies_range_}) {
+  for (const auto& range : {range_, replica_sum_}) {
     if (range.defined()) ranges += static_cast<int64_t>(range.nbytes());
   }
   return total_bytes(local_) + buffers_.nbytes() + ranges;
+}
+
+SummedGradients::SummedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
+                                 const Options& options)
+    : units_(units), ranks_(ranks), options_(options) {
+  const int parts = options.keep == Reduction::kRange ? ranks.shards.world_size() : 1;
+  for (const auto& unit : units) {
+    whole_.emplace_back(unit, at::empty({unit.padded_numel(parts)}, options.wide));
+  }
+}
+
+at::Tensor SummedGradients::local(size_t unit) const {
+  const at::Tensor& flat = whole_[unit].flat();
+  if (options_.keep == Reduction::kWhole) return flat;
+  const int64_t size = flat.numel() / ranks_.shards.world_size();
+  return flat.narrow(0, size * ranks_.shards.rank(), size);
+}
+
+void SummedGradients::reduce(size_t unit) {
+  if (!last_) return;
+  finish_pending();
+  const std::string& name = units_[unit].name();
+  const at::Tensor& flat = whole_[unit].flat();
+  observe(flat);
+  pending_ = options_.keep == Reduction::kWhole
+                 ? ranks_.shards.all_reduce_sum(flat, name)
+                 : ranks_.shards.reduce_scatter_sum(local(unit), flat, name);
+  pending_unit_ = unit;
+  if (options_.blocking) finish();
+}
+
+void SummedGradients::finish_pending() {
+  if (!pending_) return;
+  pending_->wait();
+  pending_.reset();
+  if (ranks_.replicas.world_size() == 1) return;
+  finish_replicas();
+  replica_pending_ = ranks_.replicas.all_reduce_sum(local(pending_unit_),
+                                                    "copies of " + units_[pending_unit_].name());
+}
+
+void SummedGradients::finish_replicas() {
+  if (replica_pending_) replica_pending_->wait();
+  replica_pending_.reset();
+}
+
+void SummedGradients::finish() {
+  finish_pending();
+  finish_replicas();
+}
+
+void SummedGradients::clear() {
+  for (auto& gradient : whole_) gradient.clear();
+}
+
+int64_t SummedGradients::nbytes() const {
+  int64_t sum = 0;
+  for (const auto& gradient : whole_) sum += static_cast<int64_t>(gradient.flat().nbytes());
+  return sum;
 }
 
 }  // namespace fastsft

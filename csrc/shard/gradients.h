@@ -8,32 +8,30 @@
 
 #include "shard/communicator.h"
 #include "shard/param_unit.h"
-#include "shard/rank_groups.h"
 #include "shard/unit_buffers.h"
 #include "shard/unit_gradient.h"
 
 namespace fastsft {
 
-// Where gradients go between a block's backward and the optimizer.
+// Gradients between a block's backward and the optimizer.
 class Gradients {
  public:
   virtual ~Gradients() = default;
 
   virtual void begin_micro_batch(bool last) = 0;
-  // The gradient of `unit` to write into, until `reduce`.
+  // Returns the gradient of `unit` to write into, until `reduce`.
   virtual UnitGradient& whole(size_t unit) = 0;
-  // The unit's gradient of this micro-batch is complete.
+  // Call when the unit's gradient of this micro-batch is complete.
   virtual void reduce(size_t unit) = 0;
-  // After the last micro-batch: `local` then holds the sum over ranks and micro-batches.
+  // Call after the last micro-batch. Then `local` holds the sum over ranks and micro-batches.
   virtual void finish() = 0;
-  // This rank's range, float32 or bfloat16.
+  // This rank's part, float32 or bfloat16.
   virtual at::Tensor local(size_t unit) const = 0;
-  // After the update: everything is empty again.
+  // Empties all gradients; call after the update.
   virtual void clear() = 0;
   virtual int64_t nbytes() const = 0;
 
-  // Sees what this rank gives to every sum over ranks: a unit's flat gradient before it is reduced,
-  // in one piece or two. Empty: nobody looks.
+  // Sees every flat gradient of this rank before it is reduced, in one piece or two. May be empty.
   using Observer = std::function<void(const at::Tensor& own)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
@@ -46,7 +44,7 @@ class Gradients {
   Observer observer_;
 };
 
-// What a rank keeps of a sum over ranks: its range, or the whole.
+// Whether a rank keeps its range of a sum over ranks, or all of it.
 enum class Reduction { kRange, kWhole };
 
 // Reduced after every micro-batch and added to what the rank keeps, one reduction at a time during
@@ -77,11 +75,12 @@ class ReducedGradients : public Gradients {
 
  private:
   void finish_pending();
-  void begin_copies(size_t unit, const at::Tensor& sum);
-  void finish_copies();
-  // The summed float32 values of what is kept of `unit`; of one rank those from `direct_end` on.
+  void begin_replicas(size_t unit, const at::Tensor& sum);
+  void finish_replicas();
+  // Returns the summed float32 values that are kept of `unit`; with one rank those from
+  // `direct_end` on.
   at::Tensor reduced(size_t unit) const;
-  // Elements of `unit` that products add to what is kept themselves.
+  // Number of elements of `unit` to whose sum GEMMs add directly.
   int64_t direct_end(size_t unit) const { return in_products_ ? units_[unit].linear_end() : 0; }
   std::vector<int64_t> buffer_sizes() const;
 
@@ -98,9 +97,44 @@ class ReducedGradients : public Gradients {
   PendingPtr pending_;
   size_t pending_unit_ = 0;
   bool pending_last_ = true;  // the reduction under way belongs to the last micro-batch
-  at::Tensor copies_range_;   // the float32 sum under way over the copies, when `local` is narrower
-  PendingPtr copies_pending_;
-  size_t copies_unit_ = 0;
+  at::Tensor replica_sum_;    // the float32 sum under way over the copies, when `local` is narrower
+  PendingPtr replica_pending_;
+  size_t replica_unit_ = 0;
+  bool last_ = true;
+};
+
+// Whole on every rank over the micro-batches of a step, which add to them, in float32. The last one
+// reduces each unit, one at a time during the next block's backward, in place: into the rank's
+// range, which is then summed over the copies, or the whole.
+class SummedGradients : public Gradients {
+ public:
+  struct Options {
+    Reduction keep;
+    at::TensorOptions wide;  // float32, and the device
+    bool blocking = false;   // every reduction is waited for at once
+  };
+  SummedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
+                  const Options& options);
+
+  void begin_micro_batch(bool last) override { last_ = last; }
+  UnitGradient& whole(size_t unit) override { return whole_[unit]; }
+  void reduce(size_t unit) override;
+  void finish() override;
+  at::Tensor local(size_t unit) const override;
+  void clear() override;
+  int64_t nbytes() const override;
+
+ private:
+  void finish_pending();
+  void finish_replicas();
+
+  const std::vector<ParamUnit>& units_;
+  Sharding ranks_;
+  Options options_;
+  std::vector<UnitGradient> whole_;
+  PendingPtr pending_;
+  size_t pending_unit_ = 0;
+  PendingPtr replica_pending_;
   bool last_ = true;
 };
 

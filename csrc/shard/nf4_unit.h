@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// What Nf4Unit holds of a unit, and what it is gathered to; `ranks` hold the blocks together.
+// Sizes of an Nf4Unit whose blocks are sharded over `ranks`.
 struct Nf4Sizes {
   Nf4Sizes(const ParamUnit& unit, int ranks);
 
@@ -22,25 +22,25 @@ struct Nf4Sizes {
   int64_t held_bytes(int64_t itemsize) const;  // of one rank; `itemsize` is the compute dtype's
 };
 
-// A unit that nothing updates, its linears in 4 bits (ops/nf4/nf4.h): their bytes whole on every
-// rank or by ranges, the scales of scales and what else the unit has on every rank.
+// A frozen unit with its linears in 4 bits (ops/nf4/nf4.h). Their bytes are whole on every rank or
+// sharded; the scales of scales and the other parameters are on every rank.
 class Nf4Unit {
  public:
-  // std::invalid_argument where a linear is no multiple of kNf4Block. `levels`: nf4_levels.
+  // std::invalid_argument if a linear is no multiple of kNf4Block. `levels`: nf4_levels.
   Nf4Unit(const ParamUnit& unit, const at::TensorOptions& compute, const at::Tensor& levels,
           int ranks, int rank);
 
-  // Whether the slot at `offset` is one of the linears.
+  // True if the slot at `offset` is a linear.
   bool holds(int64_t offset) const { return offset < unit_.linear_end(); }
   // Quantises the linear at `offset`: `values`, whole, flat, in the compute dtype, finite. This
   // rank keeps its range.
   void store(int64_t offset, const at::Tensor& values);
-  // [range_blocks, kNf4BlockBytes], what this rank holds of them.
+  // This rank's blocks, [range_blocks, kNf4BlockBytes].
   const at::Tensor& range() const { return range_; }
   // Elements [linear_end, numel) of the unit.
   const at::Tensor& rest() const { return rest_; }
 
-  // The unit in the compute dtype from the bytes of all ranks.
+  // Writes the unit in the compute dtype to `flat`, from the bytes of all ranks.
   void unpack(const at::Tensor& whole_bytes, const at::Tensor& flat) const;
   int64_t nbytes() const;
 

@@ -14,8 +14,7 @@
 
 namespace fastsft {
 
-// One tensor that an optimizer keeps of a unit. A rank holds the values that belong to its elements
-// of the unit, or all of them.
+// One tensor of optimizer state of a unit. A rank holds the values of its elements, or all values.
 struct StateSpec {
   std::string name;  // "exp_avg"; in checkpoints "<unit>.exp_avg"
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -34,8 +33,8 @@ struct StateSpec {
 
   bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
-  // By ranges: how many values `range` holds, and how many of them come before those of `part`,
-  // which is in it.
+  // For sharded state: number of values of `range`, and number of values of `range` before those of
+  // `part`, which lies in it.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;
   // Values of `range` in memory, and in a checkpoint, where the range from 0 on has the whole ones.
@@ -44,7 +43,7 @@ struct StateSpec {
     return by_ranges() || range.begin == 0 ? held(range) : 0;
   }
 };
-// Of every unit the same names, dtypes and kinds, in one order.
+// Every unit has the same names, dtypes and kinds, in the same order.
 using StateSpecs = std::vector<StateSpec>;
 using StateLayout = std::function<StateSpecs(const ParamUnit&, const StateOptions&)>;
 

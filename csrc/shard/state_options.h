@@ -12,12 +12,12 @@
 
 namespace fastsft {
 
-// Of the masters of narrow weights: float32, or of bfloat16 the 16 bits that the compute range
-// lacks (ops/master/master.h).
+// Storage of master weights: float32, or (kSplit) only the low 16 bits, the bfloat16 weight being
+// the high half (ops/master/master.h).
 enum class MasterDtype { kFloat32, kSplit };
 
-// Of the linears of blocks that nothing updates: the dtype that is computed with, or 4 bits
-// (ops/nf4/nf4.h). What else is frozen has the dtype that is computed with.
+// Storage of frozen linear layers: the compute dtype, or NF4 (ops/nf4/nf4.h). All other frozen
+// weights use the compute dtype.
 enum class FrozenDtype { kCompute, kNf4 };
 
 // How parameters, gradients and optimizer state are held. Made once from the flags; the strategy,

@@ -52,7 +52,7 @@ struct StateDescription {
 struct StateBytes {
   int64_t parameters = 0;
   int64_t gradients = 0;
-  int64_t optimizer = 0;  // on the device: offloaded, the slots of StagedStates
+  int64_t optimizer = 0;  // on the device: offloaded, the slots of OffloadedStates
   int64_t offloaded = 0;  // on the host
   int64_t buffers = 0;    // whole units
   int64_t clones_in_blocks = 0;

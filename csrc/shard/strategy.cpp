@@ -3,7 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "core/error.h"
-#include "shard/summed_gradients.h"
+#include "shard/gradients.h"
 
 namespace fastsft {
 
@@ -61,7 +61,7 @@ void Strategy::make_gradients(Reduction keep) {
                                 .accumulated = context_.gradient(),
                                 .in_products = options.gradients_in_products() &&
                                                ranks_.shards.world_size() == 1 &&
-                                               ranks_.copies.world_size() == 1,
+                                               ranks_.replicas.world_size() == 1,
                                 .open_units = 1 + context_.resident_units,
                                 .blocking = context_.blocking});
 }
@@ -76,7 +76,7 @@ void Strategy::set_sync_each_batch(bool each) {
 
 UnitState Strategy::begin_update(size_t unit) {
   if (!context_.options.offload) return states_[unit];
-  if (!staged_) staged_ = std::make_unique<StagedStates>(states_, context_.device, narrow());
+  if (!staged_) staged_ = std::make_unique<OffloadedStates>(states_, context_.device, narrow());
   return staged_->begin(unit);
 }
 
@@ -94,7 +94,7 @@ std::optional<at::Tensor> Strategy::compute_range(size_t unit) const {
   return ranges_[unit];
 }
 
-void Strategy::publish() {
+void Strategy::refresh_compute_weights() {
   const bool rounds = narrow() && !context_.options.split_master();
   for (size_t unit = 0; unit < num_units(); ++unit) {
     if (rounds) round_master(states_[unit].master, ranges_[unit]);

@@ -10,29 +10,29 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "shard/communicator.h"
 #include "shard/frozen_units.h"
 #include "shard/gradients.h"
-#include "shard/rank_groups.h"
-#include "shard/staged_states.h"
+#include "shard/offloaded_states.h"
 #include "shard/state_plan.h"
 #include "shard/unit_state.h"
 
 namespace fastsft {
 
 struct StrategyContext {
-  const std::vector<ParamUnit>& units;  // that are trained; outlives the strategy
-  RankGroups& groups;                   // likewise
+  const std::vector<ParamUnit>& units;  // trained units; outlives the strategy
+  RankGroups& groups;                   // outlives the strategy
   StateOptions options;
   at::Device device;  // of parameters, gradients and optimizer state
-  // Units that are whole at once next to the one computed and its neighbour, or the last block,
-  // which backward begins with (1 when tied).
+  // Extra units kept gathered, besides the current and the prefetched one: 1 if embeddings are
+  // tied, else 0.
   size_t resident_units;
   bool prefetch = true;   // false: every gather is waited for at once, for comparison
-  bool blocking = false;  // likewise every reduction
-  // Units that nothing updates, and how many of them are resident; outlives the strategy.
+  bool blocking = false;  // the same for every reduction
+  // Frozen units, which outlive the strategy, and how many extra ones of them are kept gathered.
   const std::vector<ParamUnit>& frozen_units = no_units();
   size_t resident_frozen_units = 0;
-  StateLayout layout = {};  // of the optimizer; null: it keeps nothing
+  StateLayout layout = {};  // of the optimizer; null: no state
 
   static const std::vector<ParamUnit>& no_units() {
     static const std::vector<ParamUnit> none;
@@ -44,62 +44,64 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // What the optimizer keeps by ranges, and masters; page-locked when it is not the host's own work
-  // that reads them.
+  // Options of sharded optimizer state and of masters. Offloaded state is page-locked if a device
+  // reads it.
   at::TensorOptions state(at::ScalarType dtype) const {
     if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
   }
 };
 
-// Who holds parameters, gradients and optimizer state, and when they are whole. In float32 the
-// master range is the compute copy; in bfloat16 each rank keeps a bfloat16 range next to it,
-// written by the optimizer, which is also the upper half of a split master.
+// Decides which rank holds which part of parameters, gradients and optimizer state, and when units
+// are gathered. In float32 the master range is the compute copy. In bfloat16 each rank keeps a
+// bfloat16 range besides it, which the optimizer writes and which is also the upper half of a split
+// master.
 class Strategy {
  public:
-  // Whether parameters that nothing updates are held by ranges over `ranks.shards`.
+  // Whether frozen parameters are whole on every rank or sharded over `ranks.shards`.
   enum class Frozen { kWhole, kByRanges };
   Strategy(const StrategyContext& context, const Sharding& ranks, Frozen frozen = Frozen::kWhole);
   virtual ~Strategy() = default;
 
-  // Starts gathering `unit` asynchronously; no-op if already gathered.
+  // Starts gathering `unit` asynchronously; a no-op if it is gathered.
   virtual void prefetch(size_t unit) = 0;
   // The whole padded flat parameters in the compute dtype, valid until `release`.
   virtual at::Tensor gather(size_t unit) = 0;
   virtual void release(size_t unit) = 0;
   // Master and compute range of `unit` have been written. Collective.
   virtual void after_update(size_t unit) = 0;
-  // What `after_update` began is done: the states may be written from outside.
+  // Waits for the gathers that `after_update` started; then others may write the states.
   virtual void await_gathers() {}
-  // Every rank holds everything: the optimizer ranges are whole, norms need no sum over ranks.
+  // True if every rank holds everything: optimizer ranges are whole, and norms need no sum over
+  // ranks.
   virtual bool replicated() const = 0;
   virtual int64_t parameter_bytes() const = 0;  // without the masters of bfloat16
   virtual int64_t buffer_bytes() const = 0;
-  // The units that nothing updates; none of the methods above knows them.
+  // Frozen units; the methods above take trained units only.
   FrozenUnits& frozen() { return frozen_; }
   const FrozenUnits& frozen() const { return frozen_; }
 
-  // Masters were written from outside (a load): compute ranges and whole copies follow. Collective.
-  void publish();
+  // Updates compute ranges and gathered copies after a load wrote the masters. Collective.
+  void refresh_compute_weights();
 
   Gradients& gradients() { return *gradients_; }
-  // Between steps: other gradients, of the option with this value.
+  // Replaces the gradients by those of the other option. Call between steps.
   void set_sync_each_batch(bool each);
   std::vector<UnitState>& states() { return states_; }
-  // Those, and those of the units that nothing updates: for loading.
+  // States of trained and frozen units, for loading.
   std::vector<UnitState> all_states() const;
-  // The bfloat16 range next to master; none in float32.
+  // The bfloat16 range that belongs to the master; none in float32.
   std::optional<at::Tensor> compute_range(size_t unit) const;
 
-  // The ranks that hold one copy of the state together, and which copy this is. Ranks of different
-  // copies that have the same range hold the same bits.
+  // The ranks that hold one replica of the state together, and the number of this replica. Ranks of
+  // different replicas with the same range hold the same bits.
   Communicator& shards() const { return ranks_.shards; }
-  int copy() const { return ranks_.copies.rank(); }
-  int copies() const { return ranks_.copies.world_size(); }
+  int replica_index() const { return ranks_.replicas.rank(); }
+  int num_replicas() const { return ranks_.replicas.world_size(); }
   at::Device device() const { return context_.device; }  // of what is communicated
 
-  // The unit's state where the update runs, units in their order; between `end_update` and the end
-  // of `finish_update`, what is on the host is out of date.
+  // Returns the unit's state on the device that updates it. Call in unit order. Between
+  // `end_update` and the end of `finish_update`, the host's state is out of date.
   UnitState begin_update(size_t unit);
   void end_update(size_t unit);
   void finish_update();
@@ -123,15 +125,15 @@ class Strategy {
   std::vector<at::Tensor> ranges_;  // in the compute dtype
 
  private:
-  int64_t movable_bytes() const;          // of what offloading moves to the host
-  int64_t whole_bytes() const;            // of the rest of the optimizer's state
-  std::unique_ptr<StagedStates> staged_;  // offloaded states, from the first update on
+  int64_t movable_bytes() const;             // of what offloading moves to the host
+  int64_t whole_bytes() const;               // of the rest of the optimizer's state
+  std::unique_ptr<OffloadedStates> staged_;  // offloaded states, from the first update on
 };
 
 struct StrategyTag {
   static constexpr const char* kNoun = "sharding strategy";
 };
-// What a strategy's file registers under its name.
+// A strategy, registered under its name.
 struct StrategyKind {
   std::function<std::unique_ptr<Strategy>(const StrategyContext&)> make;
   std::function<StateBytes(const StateDescription&)> plan;  // the bytes that `make` will allocate

@@ -20,15 +20,15 @@ std::vector<int64_t> padded_sizes(const std::vector<ParamUnit>& units, int world
 }  // namespace
 
 UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-                         const at::TensorOptions& options, trace::Lane lane)
-    : UnitBuffers(units, padded_sizes(units, world_size), count, options, lane) {}
+                         const at::TensorOptions& options, trace::Track track)
+    : UnitBuffers(units, padded_sizes(units, world_size), count, options, track) {}
 
 UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_t> sizes,
-                         size_t count, const at::TensorOptions& options, trace::Lane lane)
+                         size_t count, const at::TensorOptions& options, trace::Track track)
     : units_(units),
       sizes_(std::move(sizes)),
       owners_(count, kFree),
-      lane_(lane),
+      track_(track),
       spans_(count, 0) {
   int64_t largest = 0;
   for (const int64_t size : sizes_) largest = std::max(largest, size);
@@ -37,23 +37,23 @@ UnitBuffers::UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_
   }
 }
 
-bool UnitBuffers::holds(size_t unit) const {
+bool UnitBuffers::is_acquired(size_t unit) const {
   return std::find(owners_.begin(), owners_.end(), unit) != owners_.end();
 }
 
-at::Tensor UnitBuffers::take(size_t unit) {
+at::Tensor UnitBuffers::acquire(size_t unit) {
   auto owner = std::find(owners_.begin(), owners_.end(), unit);
   if (owner == owners_.end()) owner = std::find(owners_.begin(), owners_.end(), kFree);
   FASTSFT_ASSERT(owner != owners_.end(), "no free buffer for unit ", units_[unit].name());
   const auto index = static_cast<size_t>(owner - owners_.begin());
   if (*owner == kFree && trace::Recorder::on()) {
-    spans_[index] = trace::Recorder::instance().begin(lane_, units_[unit].name());
+    spans_[index] = trace::Recorder::instance().begin(track_, units_[unit].name());
   }
   *owner = unit;
   return buffers_[index].narrow(0, 0, sizes_[unit]);
 }
 
-void UnitBuffers::give_back(size_t unit) {
+void UnitBuffers::release(size_t unit) {
   const auto owner = std::find(owners_.begin(), owners_.end(), unit);
   if (owner == owners_.end()) return;
   *owner = kFree;

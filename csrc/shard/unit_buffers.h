@@ -10,20 +10,20 @@
 
 namespace fastsft {
 
-// A few buffers, each as large as the largest unit, lent to units while they are whole.
+// A few buffers, each as large as the largest unit, that units use while they are gathered.
 class UnitBuffers {
  public:
   UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
-              const at::TensorOptions& options, trace::Lane lane);
-  // `sizes`: elements of the units; of those that are never lent 0.
+              const at::TensorOptions& options, trace::Track track);
+  // `sizes`: elements of each unit; 0 for a unit that never needs a buffer.
   UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_t> sizes, size_t count,
-              const at::TensorOptions& options, trace::Lane lane);
+              const at::TensorOptions& options, trace::Track track);
 
-  // The flat buffer of `unit`; the same one until `give_back`. Asking for more than there
-  // are is a broken promise of the caller.
-  at::Tensor take(size_t unit);
-  bool holds(size_t unit) const;
-  void give_back(size_t unit);
+  // Returns the flat buffer of `unit`, the same one until `release`. Acquiring more than exist is
+  // an internal error.
+  at::Tensor acquire(size_t unit);
+  bool is_acquired(size_t unit) const;
+  void release(size_t unit);
   int64_t nbytes() const;
 
  private:
@@ -32,7 +32,7 @@ class UnitBuffers {
   std::vector<int64_t> sizes_;
   std::vector<at::Tensor> buffers_;
   std::vector<size_t> owners_;
-  trace::Lane lane_;
+  trace::Track track_;
   std::vector<uint64_t> spans_;  // while a buffer is lent
 };
 

@@ -9,14 +9,14 @@
 
 namespace fastsft {
 
-// The whole gradient of a unit in one micro-batch, empty or partial: the first write of each tensor
-// after `clear` has beta = 0, later ones beta = 1, so nothing has to be set to zero.
-// All of it is float32 and flat. Or elements [0, linear_end) are the unit's sum over micro-batches
-// itself, in a narrow dtype: products of matrices add to it in float32 and round it once.
+// The gathered gradient of a unit in one micro-batch. The first write of each tensor after `clear`
+// has beta = 0, later ones beta = 1, so nothing has to be set to zero. All of it is float32 and
+// flat; or elements [0, linear_end) are the unit's sum over micro-batches itself, in bfloat16, to
+// which GEMMs add in float32 and round once.
 class UnitGradient {
  public:
   UnitGradient() = default;
-  // Sets the gaps between the unit's tensors to zero: they are summed and normed with the rest.
+  // Sets the gaps between the unit's tensors to zero, because they are part of sums and norms.
   UnitGradient(const ParamUnit& unit, at::Tensor flat) : flat_(std::move(flat)) { zero_gaps(unit); }
   // `sum`: of the linears, whose gaps are zero; `filled`: with the micro-batches before this one.
   UnitGradient(const ParamUnit& unit, at::Tensor flat, at::Tensor sum, bool filled)
@@ -34,8 +34,9 @@ class UnitGradient {
     if (offset < begin_) return linears_.narrow(0, offset, numel);
     return flat_.narrow(0, offset - begin_, numel);
   }
-  // How the next write at `offset` combines with what is there; call it once a write.
-  double beta(int64_t offset) {
+  // Returns the beta of a write at `offset` and marks it as written: 0 for the first write, 1 for
+  // those that add to it. Call once per write.
+  double begin_write(int64_t offset) {
     const bool first = written_.insert(offset).second;
     return first && !(filled_ && offset < begin_) ? 0.0 : 1.0;
   }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/phase_deadline.h"
+#include "core/watchdog.h"
+#include "storage/byte_source.h"
 #include "storage/crc32c.h"
-#include "storage/file_bytes.h"
 
 namespace fastsft {
 namespace {

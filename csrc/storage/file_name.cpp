@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/file_error.h"
 
 namespace fastsft {
 namespace {

@@ -4,8 +4,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/file_error.h"
-#include "core/phase_deadline.h"
+#include "core/watchdog.h"
 #include "storage/crc32c.h"
 
 namespace fastsft {

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "storage/atomic_directory.h"
-#include "storage/file_bytes.h"
+#include "storage/byte_source.h"
 #include "storage/model_index.h"
 #include "storage/posix_place.h"
 #include "storage/protection.h"

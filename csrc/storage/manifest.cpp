@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "storage/byte_source.h"
 #include "storage/crc32c.h"
-#include "storage/file_bytes.h"
 #include "storage/file_name.h"
 
 namespace fastsft {

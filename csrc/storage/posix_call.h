@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/file_error.h"
+#include "core/error.h"
 
 namespace fastsft {
 
@@ -20,8 +20,8 @@ inline bool is_transient(int error) { return error == EIO || error == ESTALE; }
 // little later. `done(error)` tells whether a failure after such an error means that the call
 // before it had worked. Returns the call's result, 0 when done.
 template <typename Call, typename Done>
-auto checked_call(const char* operation, const std::string& path, Call&& call,
-                  Done&& done) -> decltype(call()) {
+auto checked_call(const char* operation, const std::string& path, Call&& call, Done&& done)
+    -> decltype(call()) {
   constexpr int kMaxRetries = 3;
   for (int retries = 0;;) {
     const auto result = call();

@@ -27,7 +27,7 @@ class PosixPlace {
 
 enum class PathKind { kNothing, kFile, kDirectory, kLink, kOther };
 
-// Of the path itself: a link is kLink, wherever it leads.
+// Like lstat: symbolic links are not followed.
 PathKind path_kind(const std::string& path);
 inline bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
 // Whether `name`, which may have folders, is a file in `directory` that is reached through no link.

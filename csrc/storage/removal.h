@@ -27,9 +27,9 @@ void remove_whole(FileSystem& file_system, const std::string& path);
 std::string remove_written(FileSystem& file_system, const std::string& path,
                            const std::string& name);
 
-// Removes those of `names` that are in the directory, and the folders that this empties. `names`
-// are paths below it, each of a file (of a link the link itself). Nothing is reached through a
-// link. Returns what else is there; of a folder that no name has, its own name alone.
+// Removes the files in `names`, which are paths below `path`, and any directory left empty; never
+// follows links, but removes a named link itself. Returns the remaining entries; a directory with
+// no listed file is returned as one entry.
 std::vector<std::string> remove_named(FileSystem& file_system, const std::string& path,
                                       const std::vector<std::string>& names);
 

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
 #include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
@@ -23,13 +23,14 @@ void check_added(const std::map<int32_t, AddedToken>& added) {
     require(find_invalid_utf8(token.text) == std::string_view::npos, "added token ", id,
             " is not UTF-8");
     if (token.text.size() > kMaxAddedText) {
-      throw NotNative(concat("an added token of ", token.text.size(), " bytes"));
+      throw UnsupportedTokenizer(concat("an added token of ", token.text.size(), " bytes"));
     }
     strips_right |= token.strips_right;
     begins_with_space |= is_space(decode_char(token.text, 0).code);
   }
   if (strips_right && begins_with_space) {
-    throw NotNative("an added token that strips white space beside one that begins with it");
+    throw UnsupportedTokenizer(
+        "an added token that strips white space beside one that begins with it");
   }
 }
 
@@ -48,11 +49,12 @@ void add_template(const Json& section, AddedAround& around) {
       side.push_back(id.get<int32_t>());
     }
   }
-  if (num_texts != 1) throw NotNative("a post-processor template without exactly one text");
+  if (num_texts != 1)
+    throw UnsupportedTokenizer("a post-processor template without exactly one text");
 }
 
 // What the post_processor of a tokenizer.json adds around a single text: TemplateProcessing,
-// ByteLevel and sequences of these. Throws NotNative for another one.
+// ByteLevel and sequences of these. Throws UnsupportedTokenizer for another one.
 void add_processor(const Json& section, AddedAround& around) {
   if (section.is_null()) return;
   const auto type = section.at("type").get<std::string>();
@@ -61,11 +63,11 @@ void add_processor(const Json& section, AddedAround& around) {
     for (const Json& part : section.at("processors")) add_processor(part, around);
   } else if (type == "TemplateProcessing") {
     if (!around.before.empty() || !around.after.empty()) {
-      throw NotNative("a post-processor with two templates");
+      throw UnsupportedTokenizer("a post-processor with two templates");
     }
     add_template(section, around);
   } else {
-    throw NotNative("the post-processor \"" + type + "\"");
+    throw UnsupportedTokenizer("the post-processor \"" + type + "\"");
   }
 }
 
@@ -108,7 +110,8 @@ void VocabularyTokenizer::set_added_around(const Json& post_processor,
   const bool fits = around.before.size() <= 1 && around.after.size() <= 1 &&
                     (!adds_bos_ || around.before[0] == named_.bos) &&
                     (!adds_eos_ || around.after[0] == named_.eos);
-  if (!fits) throw NotNative("a post-processor that adds more than bos_token and eos_token");
+  if (!fits)
+    throw UnsupportedTokenizer("a post-processor that adds more than bos_token and eos_token");
 }
 
 std::string VocabularyTokenizer::token_text(int32_t id) const {
@@ -129,13 +132,6 @@ std::vector<const AddedToken*> VocabularyTokenizer::list_unnormalized() const {
     if (!token.normalized) tokens.push_back(&token);
   }
   return tokens;
-}
-
-std::vector<const AddedToken*> VocabularyTokenizer::list_pointers(
-    const std::vector<AddedToken>& tokens) {
-  std::vector<const AddedToken*> pointers;
-  for (const AddedToken& token : tokens) pointers.push_back(&token);
-  return pointers;
 }
 
 }  // namespace fastsft

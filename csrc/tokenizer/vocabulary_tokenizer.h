@@ -3,8 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/added_matcher.h"
-#include "tokenizer/files/json_tokenizer.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/files/json_vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,13 +24,12 @@ class VocabularyTokenizer : public Tokenizer {
   bool legacy() const override { return legacy_; }
 
  protected:
-  // Throws NotNative when fastsft does not reproduce what the file says about them.
+  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says about them.
   VocabularyTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   const JsonVocabulary& vocabulary() const { return vocabulary_; }
   // Added tokens that are looked for in the text as it is.
   std::vector<const AddedToken*> list_unnormalized() const;
-  static std::vector<const AddedToken*> list_pointers(const std::vector<AddedToken>& tokens);
 
   // Calls `encode_part(begin, end)` for what is between the matches in `text`, and appends these
   // to `tokens`; `offset` is that of the text.

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "core/whereabouts.h"
+#include "core/rank_status.h"
 
 namespace fastsft {
 namespace {
@@ -31,7 +31,7 @@ std::terminate_handler others = nullptr;
 }  // namespace
 
 std::string device_failure(const std::string& error) {
-  return Whereabouts::instance().text() + ": the GPU failed: " + error.substr(0, error.find('\n')) +
+  return RankStatus::instance().text() + ": the GPU failed: " + error.substr(0, error.find('\n')) +
          "; nothing more can be computed or saved there. Look at nvidia-smi and the system log "
          "(Xid), "
          "then start the same command again: it resumes from the newest checkpoint";

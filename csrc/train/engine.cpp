@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/rank_status.h"
 #include "core/start_threads.h"
-#include "core/whereabouts.h"
 #include "model/causal_lm.h"
 #include "ops/gemm/tuned_gemms.h"
 #include "ops/gradient/gradient.h"
@@ -40,14 +40,14 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
                                         .device = options.device,
                                         .recompute = parse_recompute(options.recompute),
                                         .max_positions = options.max_positions})),
-      control_(
-          at::zeros({kControlSize}, at::TensorOptions().dtype(at::kDouble).device(options.device))),
+      step_scalars_(at::zeros({kNumStepScalars},
+                              at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
       results_(options.device, options.results_behind.value_or(options.device.is_cpu() ? 0 : 1)) {
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options.device));
   if (options.num_threads > 0) {
-    // Of at::parallel_for and of torch's own pool, which wait for ever or end the process where the
-    // system denies them one.
+    // at::parallel_for and torch's own pool wait for ever, or end the process, if the system denies
+    // them a thread.
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
@@ -90,9 +90,9 @@ void Engine::with_batch(const HostBatch& batch, const Work& work) {
   upload_.finish();
 }
 
-at::Tensor Engine::zero_sum() const { return at::zeros({1}, control_.options()); }
+at::Tensor Engine::zero_sum() const { return at::zeros({1}, step_scalars_.options()); }
 
-void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) {
+void Engine::reserve(const MicroBatchSize& micro_batch, const StepSize& step) {
   const c10::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options_.device));
   model_->reserve(micro_batch);
@@ -103,30 +103,34 @@ void Engine::reserve(const MicroBatchShape& micro_batch, const StepShape& step) 
 void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const StepOptions& options) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
-  dropout_seed_ = options.dropout_seed;
-  // All of them first: bad rows are found before any collective.
+  // 1. Batches of all micro-batches: bad rows are found before any collective.
   std::vector<HostBatch> batches;
+  const BatchRules rules = batch_rules(options.find_packed, /*draws=*/true);
   for (const auto& micro_batch : micro_batches) {
-    batches.push_back(batch_of(dataset, micro_batch, options.find_packed));
+    batches.push_back(batch_of(dataset, micro_batch, rules));
     for (float& weight : batches.back().token_weights) {
       weight *= static_cast<float>(options.loss_scale);
     }
   }
   guarded([&] {
-    const trace::Span span(trace::Lane::kHost, "step");
-    Whereabouts::instance().set_step(++begun_steps_);
-    const at::Tensor totals = control_.narrow(0, kControlLoss, 2);  // loss, squared norm
+    const trace::Span span(trace::Track::kHost, "step");
+    RankStatus::instance().set_step(++begun_steps_);
+    const at::Tensor totals = step_scalars_.narrow(0, kStepLoss, 2);  // loss, squared norm
     totals.zero_();
-    noise_ = options.noise;
-    draw_seed_ = options.optimizer.rounding_seed;
+    // 2. Loss and gradients, accumulated over the micro-batches.
+    const AccumulateOptions passes = {.label_smoothing = options.label_smoothing,
+                                      .noise = options.noise,
+                                      .rounding_seed = options.optimizer.rounding_seed,
+                                      .dropout_seed = options.dropout_seed};
     if (options.replay) {
-      accumulate_twice(batches, options.label_smoothing, totals);
+      accumulate_twice(batches, passes, totals);
     } else {
-      accumulate(batches, options.label_smoothing, totals.narrow(0, 0, 1));
+      accumulate(batches, passes, totals.narrow(0, 0, 1));
     }
-    noise_ = {};
+    // 3. Gradient norm, clipping and the optimizer.
     update(options, totals);
-    results_.push(control_);
+    // 4. The result is copied to the host when the device gets there.
+    results_.push(step_scalars_);
     return 0;
   });
 }
@@ -134,8 +138,9 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
 void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
   if (strategy_->replicated() && communicator().world_size() > 1) {
-    // Every rank has the norm, and a rank whose own is bad tells the others: 0 * x is 0, or NaN.
-    const at::Tensor own = control_.narrow(0, kControlGradScale, 1);  // a place that is free now
+    // Every rank has the whole norm already. The sum only spreads a NaN: 0 * sum is 0, or NaN. The
+    // own norm is kept where the gradient scale will be written later.
+    const at::Tensor own = step_scalars_.narrow(0, kStepGradScale, 1);
     own.copy_(norm);
     communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
     norm.mul_(0).add_(own);
@@ -148,25 +153,28 @@ void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
 }
 
 void Engine::update(const StepOptions& options, const at::Tensor& totals) {
-  const Phase phase("update");
-  const trace::Span span(trace::Lane::kCompute, "update");
-  // One copy of the gradients counts in the sum over all ranks.
+  const ScopedPhase phase("update");
+  const trace::Span span(trace::Track::kCompute, "update");
+  // 1. Squared norm of the gradients. In the sum over all ranks only one replica counts.
   const at::Tensor norm = totals.narrow(0, 1, 1);
   if (model_->norms_by_tensor() && strategy_->replicated()) {
     add_tensor_norms_squared(*strategy_, norm);
-  } else if (strategy_->copy() == 0) {
+  } else if (strategy_->replica_index() == 0) {
     add_local_norm_squared(*strategy_, norm);
   }
+  // 2. Undo the loss scale, and sum over the ranks.
   if (options.loss_scale != 1) {
     totals.narrow(0, 0, 1).div_(options.loss_scale);
     norm.div_(options.loss_scale * options.loss_scale);
   }
   agree_on_totals(options.loss_limit, totals);
-  clip_control(control_, options.max_grad_norm);
+  // 3. grad_scale = min(1, max_grad_norm / norm) / loss_scale; NaN leaves everything unchanged.
+  compute_grad_scale(step_scalars_, options.max_grad_norm);
   if (options.loss_scale != 1) {
-    control_.narrow(0, kControlGradScale, 1).div_(options.loss_scale);  // of the update
+    step_scalars_.narrow(0, kStepGradScale, 1).div_(options.loss_scale);
   }
-  optimizer_->update(options.optimizer, control_);
+  // 4. The optimizer, unit by unit.
+  optimizer_->update(options.optimizer, step_scalars_);
   strategy_->gradients().clear();
 }
 
@@ -179,7 +187,7 @@ std::vector<UnitDigest> Engine::state_digests() {
 
 std::vector<StepResult> Engine::take_results(bool all) {
   return guarded([&] {
-    const Phase phase("waiting for a step's result");
+    const ScopedPhase phase("waiting for a step's result");
     const Watchdog::Wait watched(watchdog_);
     return results_.take(all);
   });
@@ -200,10 +208,10 @@ std::vector<trace::RecordedSpan> Engine::stop_trace() {
 
 double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
                     const LossOptions& options) {
-  dropout_seed_ = {};
-  const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
+  const HostBatch host =
+      batch_of(dataset, micro_batch, batch_rules(options.find_packed, /*draws=*/false));
   return guarded([&] {
-    const Phase phase("evaluation");
+    const ScopedPhase phase("evaluation");
     const at::Tensor sum = zero_sum();
     with_batch(host, [&](const Batch& batch) {
       model_->forward_loss(batch, *strategy_, options.label_smoothing, sum);
@@ -218,7 +226,7 @@ at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t>
 
 at::Tensor Engine::row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,
                               bool find_packed) {
-  return logits_of(make_unlabelled_batch(dataset, rows, batch_rules(find_packed)));
+  return logits_of(make_unlabelled_batch(dataset, rows, batch_rules(find_packed, /*draws=*/false)));
 }
 
 at::Tensor Engine::logits_of(const HostBatch& host) {
@@ -231,11 +239,13 @@ at::Tensor Engine::logits_of(const HostBatch& host) {
 
 std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
     const TokenDataset& dataset, const MicroBatch& micro_batch, const LossOptions& options) {
-  dropout_seed_ = options.dropout_seed;
-  const HostBatch host = batch_of(dataset, micro_batch, options.find_packed);
+  const HostBatch host = batch_of(
+      dataset, micro_batch, batch_rules(options.find_packed, options.dropout_seed.has_value()));
   return guarded([&] {
     const at::Tensor sum = zero_sum();
-    accumulate({&host, 1}, options.label_smoothing, sum);
+    accumulate({&host, 1},
+               {.label_smoothing = options.label_smoothing, .dropout_seed = options.dropout_seed},
+               sum);
     communicator().all_reduce_sum(sum, "loss")->wait();
     auto tensors = gather_slots(true, false);
     strategy_->gradients().clear();
@@ -244,12 +254,11 @@ std::pair<double, std::map<std::string, at::Tensor>> Engine::gradients(
 }
 
 void Engine::tune_gemms(const TokenDataset& dataset, const MicroBatch& micro_batch) {
-  dropout_seed_ = {};
-  const HostBatch host = batch_of(dataset, micro_batch, false);
+  const HostBatch host = batch_of(dataset, micro_batch, batch_rules(false, /*draws=*/false));
   guarded([&] {
-    const Phase phase("tuning of products");
+    const ScopedPhase phase("tuning of products");
     const GemmTuning tuning;
-    accumulate({&host, 1}, 0.0, zero_sum());
+    accumulate({&host, 1}, {}, zero_sum());
     strategy_->gradients().clear();
     return 0;
   });
@@ -286,7 +295,7 @@ void Engine::await_states() {
 
 void Engine::publish() {
   guarded([&] {
-    strategy_->publish();
+    strategy_->refresh_compute_weights();
     return 0;
   });
 }
@@ -299,11 +308,11 @@ void Engine::set_sync_each_batch(bool each) {
 }
 
 int64_t Engine::step_count() const {
-  return static_cast<int64_t>(control_.cpu().data_ptr<double>()[kControlStep]);
+  return static_cast<int64_t>(step_scalars_.cpu().data_ptr<double>()[kStepNumber]);
 }
 
 void Engine::set_step_count(int64_t count) {
-  control_.narrow(0, kControlStep, 1).fill_(static_cast<double>(count));
+  step_scalars_.narrow(0, kStepNumber, 1).fill_(static_cast<double>(count));
   begun_steps_ = count;
 }
 

@@ -17,7 +17,7 @@
 #include "data/token_dataset.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
-#include "shard/rank_groups.h"
+#include "shard/communicator.h"
 #include "shard/strategy.h"
 #include "train/device_clock.h"
 #include "train/state_digest.h"
@@ -43,7 +43,7 @@ struct EngineOptions {
   std::optional<size_t> results_behind;
 };
 
-// How an optimizer step is made.
+// Options of one optimizer step.
 struct StepOptions {
   OptimizerOptions optimizer;
   double max_grad_norm = 1;  // 0: no clipping
@@ -51,14 +51,13 @@ struct StepOptions {
   // float16 cannot hold become what it can (torch.amp.GradScaler).
   double loss_scale = 1;
   double label_smoothing = 0;
-  // A step with a greater loss changes nothing, as one that is not finite.
+  // A step with a greater loss, or one that is not finite, changes nothing.
   double loss_limit = std::numeric_limits<double>::infinity();
-  // The gradients are computed twice; when their bits differ on any rank, the step changes nothing.
+  // Compute the gradients twice; if their bits differ on any rank, the step changes nothing.
   bool replay = false;
-  // On the embeddings, in training.
-  EmbeddingNoise noise = {};
-  bool find_packed = false;  // BatchRules
-  int64_t dropout_seed = 0;  // of the adapters' dropout in this step
+  EmbeddingNoise noise = {};  // NEFTune noise added to the embeddings
+  bool find_packed = false;   // BatchRules
+  int64_t dropout_seed = 0;   // of the adapters' dropout in this step
 };
 
 // Conversations of one micro-batch and what multiplies the token losses of each.
@@ -67,16 +66,16 @@ struct MicroBatch {
   std::span<const double> weights;
 };
 
-// How a loss without an update is made.
+// Options of a loss without an update.
 struct LossOptions {
   double label_smoothing = 0;
   bool find_packed = false;  // BatchRules
-  // Of the adapters' dropout, where there are gradients; none: it is left away.
+  // Seed of the adapters' dropout when gradients are computed; none: no dropout.
   std::optional<int64_t> dropout_seed = {};
 };
 
 // The sizes that the upload of a step depends on.
-struct StepShape {
+struct StepSize {
   int64_t tokens = 0;
   int64_t labels = 0;
   int64_t micro_batches = 1;
@@ -93,24 +92,24 @@ class Engine {
 
   // Makes all memory of training for micro-batches of up to `micro_batch` and steps of up to `step`
   // on this rank: steps within them allocate nothing but what collectives clone. Local.
-  void reserve(const MicroBatchShape& micro_batch, const StepShape& step);
+  void reserve(const MicroBatchSize& micro_batch, const StepSize& step);
 
-  // One optimizer step over micro-batches that are as many on every rank (an empty one is allowed):
-  // with different numbers the ranks wait for each other until the group's timeout. On a device it
-  // is enqueued only; nothing in it waits for the device.
+  // One optimizer step. Every rank must pass the same number of micro-batches (they may be empty);
+  // otherwise the ranks deadlock until the group times out. On a device the step is enqueued only;
+  // nothing in it waits for the device.
   void begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                   const StepOptions& options);
-  // What the steps begun came to, oldest first, each once: all but the newest `results_behind`, or
-  // `all`. Waits for them.
+  // Results of finished steps, oldest first, each once; leaves the newest `results_behind` in
+  // flight unless `all`. Blocks.
   std::vector<StepResult> take_results(bool all);
-  // Measures the products of one micro-batch on a GPU (ops/gemm/tuned_gemms.h) that have no tuned
-  // algorithm yet. Parameters and states stay as they are; its gradients are thrown away.
+  // Tunes the GEMMs of one micro-batch on a GPU (ops/gemm/tuned_gemms.h) that have no tuned
+  // algorithm yet. Changes neither parameters nor states; its gradients are discarded.
   void tune_gemms(const TokenDataset& dataset, const MicroBatch& micro_batch);
-  // Attention on a GPU is by cuDNN from here on, where it takes the rows, or by flash attention.
+  // From now on, attention on a GPU uses cuDNN if it supports the rows, else flash attention.
   void use_cudnn(bool use) { model_->use_cudnn(use); }
-  // What the last step with `replay` found on this rank.
+  // Gradient digests of the last step with `replay` on this rank.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
-  // Checksums of what this rank holds and of what it computes with; collective.
+  // Checksums of the states that this rank holds and of the weights it computes with. Collective.
   std::vector<UnitDigest> state_digests();
   // This rank's sum of weight * cross entropy, without gradients.
   double loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
@@ -127,11 +126,11 @@ class Engine {
                         bool find_packed);
   // float32 copies of all parameters by name, on the CPU. For tests and small models.
   std::map<std::string, at::Tensor> named_parameters();
-  // The same of what is trained.
+  // The same of trained parameters.
   std::map<std::string, at::Tensor> trained_parameters();
 
-  // Copies this rank's part of a whole tensor (any floating dtype, any device) into the master;
-  // shapes must agree. `publish` follows after the last one. Local, not collective.
+  // Copies this rank's part of a whole tensor (any floating dtype, any device) into the master
+  // weights; shapes must agree. Call `publish` after the last one. Not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
   // The option with this value from the next step on. Local.
@@ -140,7 +139,7 @@ class Engine {
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }
   int64_t vocab_size() const { return model_->vocab_size(); }
-  // What is trained.
+  // Trained units.
   const std::vector<ParamUnit>& units() const { return model_->units(); }
   const std::vector<ParamUnit>& frozen_units() const { return model_->frozen_units(); }
   const AdapterOptions& adapters() const { return options_.adapters; }
@@ -148,7 +147,7 @@ class Engine {
   Communicator& communicator() { return groups_.all(); }
   Strategy& strategy() { return *strategy_; }
   SavedForm& saved_form() { return saved_form_; }
-  // Waits until the host may read and write what the steps begun left: states on the host, and
+  // Waits for the steps in flight, until the host may read and write states on the host and
   // parameters that are being gathered.
   void await_states();
   // Good steps so far.
@@ -171,20 +170,30 @@ class Engine {
  private:
   void check_usable() const;
   void await_device(const char* what);  // the host waits
-  BatchRules batch_rules(bool find_packed) const;
-  HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch, bool find_packed);
+  // How accumulate computes gradients.
+  struct AccumulateOptions {
+    double label_smoothing = 0;
+    EmbeddingNoise noise = {};              // of the step
+    int64_t rounding_seed = 0;              // likewise
+    std::optional<int64_t> dropout_seed{};  // none: no dropout
+  };
+  // `draws`: rows get token keys, if the model draws random numbers by token.
+  BatchRules batch_rules(bool find_packed, bool draws) const;
+  HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,
+                     const BatchRules& rules);
   at::Tensor logits_of(const HostBatch& host);
-  // A step that broke half way leaves ranks and buffers apart: later calls say so instead of
-  // hanging.
+  // Runs `work`. After a failed step the ranks are out of sync; later calls throw instead of
+  // deadlocking.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());
   void update(const StepOptions& options, const at::Tensor& totals);
-  // Sums loss and squared norm over the ranks, and makes them say so when the step is a bad one.
+  // Sums loss and squared norm over the ranks. NaN if any rank has a bad one.
   void agree_on_totals(double loss_limit, const at::Tensor& totals);
-  // `accumulate`, twice. NaN in `totals` when the two differ.
-  void accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
+  // Calls `accumulate` twice. Sets `totals` to NaN if the gradients differ.
+  void accumulate_twice(std::span<const HostBatch> batches, const AccumulateOptions& options,
                         const at::Tensor& totals);
-  void accumulate(std::span<const HostBatch> batches, double label_smoothing,
+  // Forward and backward of all micro-batches: adds to `loss` and to the strategy's gradients.
+  void accumulate(std::span<const HostBatch> batches, const AccumulateOptions& options,
                   const at::Tensor& loss);
   // One batch on the device for `work`.
   template <typename Work>
@@ -203,10 +212,7 @@ class Engine {
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Optimizer> optimizer_;
   SavedForm saved_form_;
-  EmbeddingNoise noise_;                 // of the current step
-  int64_t draw_seed_ = 0;                // likewise
-  std::optional<int64_t> dropout_seed_;  // of the current computation
-  at::Tensor control_;                   // ops/gradient/control_slots.h
+  at::Tensor step_scalars_;  // ops/gradient/step_scalars.h
   BatchUpload upload_;
   StepResults results_;
   std::unique_ptr<DeviceClock> clock_;  // while a trace is recorded on a device

@@ -6,18 +6,18 @@
 
 namespace fastsft {
 
-BatchRules Engine::batch_rules(bool find_packed) const {
+BatchRules Engine::batch_rules(bool find_packed, bool draws) const {
   return {.vocab_size = vocab_size(),
           .window = model_->smallest_window(),
           .find_packed = find_packed,
-          .token_keys = dropout_seed_ && model_->has_token_draws()};
+          .token_keys = draws && model_->has_token_draws()};
 }
 
 HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,
-                           bool find_packed) {
+                           const BatchRules& rules) {
   check_usable();
   try {
-    return make_batch(dataset, micro_batch.rows, micro_batch.weights, batch_rules(find_packed));
+    return make_batch(dataset, micro_batch.rows, micro_batch.weights, rules);
   } catch (
       ...) {  // the other ranks have begun: whatever this one called next would meet their step
     broken_ = communicator().world_size() > 1;
@@ -25,28 +25,33 @@ HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_
   }
 }
 
-void Engine::accumulate(std::span<const HostBatch> batches, double label_smoothing,
+void Engine::accumulate(std::span<const HostBatch> batches, const AccumulateOptions& options,
                         const at::Tensor& loss) {
   const std::vector<Batch> uploaded = upload_.begin(batches);
   for (size_t i = 0; i < uploaded.size(); ++i) {
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
-    model_->use_embedding_noise(noise_.of_micro_batch(i));
-    // A resumed run has the seed of each step; the steps begun lack those that were skipped.
-    const int64_t step = dropout_seed_.value_or(begun_steps_);
-    model_->use_draws({draw_seed_, step, static_cast<int64_t>(i), dropout_seed_.value_or(0)});
-    model_->forward_backward(uploaded[i], *strategy_, label_smoothing, loss);
+    // A resumed run knows the seed of each step, but not how many steps before it were skipped.
+    const int64_t step = options.dropout_seed.value_or(begun_steps_);
+    model_->forward_backward(uploaded[i], *strategy_,
+                             {.label_smoothing = options.label_smoothing,
+                              .noise = options.noise.of_micro_batch(i),
+                              .draws = {.seed = options.rounding_seed,
+                                        .step = step,
+                                        .micro_batch = static_cast<int64_t>(i),
+                                        .dropout_seed = options.dropout_seed.value_or(0)}},
+                             loss);
     if (options_.blocking) await_device("micro-batch");
   }
   upload_.finish();
   strategy_->gradients().finish();
 }
 
-void Engine::accumulate_twice(std::span<const HostBatch> batches, double label_smoothing,
+void Engine::accumulate_twice(std::span<const HostBatch> batches, const AccumulateOptions& options,
                               const at::Tensor& totals) {
   const auto digest_of_one = [&] {
     GradientDigest digest(strategy_->gradients());
-    accumulate(batches, label_smoothing, totals.narrow(0, 0, 1));
+    accumulate(batches, options, totals.narrow(0, 0, 1));
     return digest.value(totals, units().size());
   };
   replay_digests_.first = digest_of_one();

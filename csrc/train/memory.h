@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/adapters.h"
-#include "model/called_model.h"
+#include "model/generic_model.h"
 #include "model/op_memory.h"
 #include "shard/param_unit.h"
 #include "shard/state_options.h"
@@ -19,9 +19,9 @@ struct PlanRequest {
   AdapterOptions adapters;
   std::string recompute = "selective";
   int world_size = 1;
-  int node_size = 0;              // ranks of a node, for hybrid strategies; 0: all are one
-  MicroBatchShape micro_batch{};  // the largest of a rank; empty: the state alone
-  int64_t step_tokens = 0;        // of one rank in one step: its batches are on the host together
+  int node_size = 0;             // ranks of a node, for hybrid strategies; 0: all are one
+  MicroBatchSize micro_batch{};  // the largest of a rank; empty: the state alone
+  int64_t step_tokens = 0;       // of one rank in one step: its batches are on the host together
   int64_t step_labels = 0;
   int64_t micro_batches = 1;  // of one rank in one step
   int64_t threads = 1;
@@ -43,9 +43,9 @@ struct MemoryPlan {
 // std::invalid_argument for unknown names, and for nodes that do not divide the ranks.
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
 
-// Of a called model (model/called_model.h), without activations, labelled tokens and logits: their
+// Of a called model (model/generic_model.h), without activations, labelled tokens and logits: their
 // parts are 0, since only their owner knows them.
-MemoryPlan plan_called_memory(const CalledLayout& layout, const PlanRequest& request);
+MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& request);
 
 // Counts what torch's CPU allocator hands out while it runs, in all threads; for proofs, at no cost
 // when it is off. `start` puts a counting allocator before torch's own and forgets earlier counts;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 
 namespace fastsft {
 
@@ -14,14 +14,14 @@ StepResults::StepResults(at::Device device, size_t behind) : device_(device), be
 
 StepResults::Copy StepResults::new_copy() const {
   const auto options = at::TensorOptions().dtype(at::kDouble).pinned_memory(!device_.is_cpu());
-  return {at::empty({kControlSize}, options), DeviceEvent(device_)};
+  return {at::empty({kNumStepScalars}, options), DeviceEvent(device_)};
 }
 
-void StepResults::push(const at::Tensor& control) {
+void StepResults::push(const at::Tensor& scalars) {
   if (unused_.empty()) unused_.push_back(new_copy());
   Copy copy = std::move(unused_.back());
   unused_.pop_back();
-  copy.values.copy_(control, /*non_blocking=*/true);
+  copy.values.copy_(scalars, /*non_blocking=*/true);
   copy.arrived.record();
   under_way_.push_back(std::move(copy));
 }
@@ -32,10 +32,10 @@ std::vector<StepResult> StepResults::take(bool all) {
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
     copy.arrived.synchronize("result");
-    const double* control = copy.values.data_ptr<double>();
-    results.push_back({.loss = control[kControlLoss],
-                       .grad_norm = std::sqrt(control[kControlNormSquared]),
-                       .finite = std::isfinite(control[kControlGradScale])});
+    const double* scalars = copy.values.data_ptr<double>();
+    results.push_back({.loss = scalars[kStepLoss],
+                       .grad_norm = std::sqrt(scalars[kStepNormSquared]),
+                       .finite = std::isfinite(scalars[kStepGradScale])});
     unused_.push_back(std::move(copy));
   }
   return results;

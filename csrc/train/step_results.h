@@ -15,7 +15,7 @@ struct StepResult {
   bool finite = true;    // false: nothing was updated
 };
 
-// What steps came to, on its way from the device's control block (ops/gradient/control_slots.h)
+// What steps came to, on its way from the device's scalars block (ops/gradient/step_scalars.h)
 // to the host. The host asks for a step while the next one is running already, and so never leaves
 // the device without work.
 class StepResults {
@@ -23,8 +23,8 @@ class StepResults {
   // `behind`: how many of the newest steps `take` leaves on their way.
   StepResults(at::Device device, size_t behind);
 
-  // Enqueues the copy of what `control` holds once all work enqueued so far is done.
-  void push(const at::Tensor& control);
+  // Enqueues the copy of what `scalars` holds once all work enqueued so far is done.
+  void push(const at::Tensor& scalars);
   // The results that are due, oldest first; with `all` also those of the newest steps. Waits for
   // them.
   std::vector<StepResult> take(bool all);

@@ -23,8 +23,8 @@ __all__: list[str] = [
     "BrokenFileSet",
     "ByteLevelTokenizer",
     "CacheWriteError",
-    "CalledModel",
-    "CalledTokenizer",
+    "GenericModel",
+    "PythonTokenizer",
     "ChatTemplate",
     "CheckpointStaging",
     "ChecksummedRanges",
@@ -32,7 +32,7 @@ __all__: list[str] = [
     "ConvertSummary",
     "DamagedCacheError",
     "DataCounts",
-    "DataFault",
+    "RecordError",
     "DataFormat",
     "DataInput",
     "DataReport",
@@ -40,7 +40,7 @@ __all__: list[str] = [
     "Explanation",
     "FileDigest",
     "FileError",
-    "Finding",
+    "RecordIssue",
     "FormatUse",
     "GivenToken",
     "GroupPlan",
@@ -55,7 +55,7 @@ __all__: list[str] = [
     "Manifest",
     "MemoryPlan",
     "NamedIds",
-    "NotNativeError",
+    "UnsupportedTokenizerError",
     "OwnedBytes",
     "PackingSummary",
     "PeerFailedError",
@@ -206,7 +206,7 @@ __all__: list[str] = [
     "unpack_bucket",
     "verify_directory",
     "weight_files",
-    "whereabouts",
+    "rank_status",
     "with_cuda",
     "write_file",
     "write_part",
@@ -599,7 +599,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int: ...
 
-class CalledTokenizer(Tokenizer):
+class PythonTokenizer(Tokenizer):
     def __init__(
         self,
         encode: collections.abc.Callable[
@@ -609,7 +609,7 @@ class CalledTokenizer(Tokenizer):
         named: NamedIds,
     ) -> None: ...
 
-class NotNativeError(ValueError):
+class UnsupportedTokenizerError(ValueError):
     pass
 
 class GivenToken:
@@ -697,7 +697,7 @@ class LibraryCalls:
 class LibraryTokenizer(Tokenizer):
     def __init__(self, calls: LibraryCalls) -> None: ...
 
-class DataFault:
+class RecordError:
     def __str__(self) -> str: ...
     @property
     def always_stops(self) -> bool: ...
@@ -891,7 +891,7 @@ class LabelOptions:
     @property
     def train_turns(self) -> str: ...
 
-class Finding:
+class RecordIssue:
     @property
     def action(self) -> str: ...
     @property
@@ -903,9 +903,9 @@ class Finding:
 
 class Explanation:
     @property
-    def faults(self) -> list[DataFault]: ...
+    def faults(self) -> list[RecordError]: ...
     @property
-    def findings(self) -> list[Finding]: ...
+    def findings(self) -> list[RecordIssue]: ...
     @property
     def name(self) -> str: ...
     @property
@@ -1186,7 +1186,7 @@ class UnitAccess:
         Every rank has all units whole, all the time.
         """
 
-class CalledModel:
+class GenericModel:
     """
     A model whose forward and backward are called in Python.
     """
@@ -1326,7 +1326,7 @@ class LabelledData:
     @property
     def dataset(self) -> TokenDataset: ...
     @property
-    def faults(self) -> list[DataFault]: ...
+    def faults(self) -> list[RecordError]: ...
     @property
     def num_faults(self) -> int: ...
     @property
@@ -1368,7 +1368,7 @@ class DataFormat:
 
 class ConvertSummary:
     @property
-    def faults(self) -> list[DataFault]: ...
+    def faults(self) -> list[RecordError]: ...
     @property
     def formats(self) -> list[FormatUse]: ...
     @property
@@ -1408,7 +1408,7 @@ class Survey:
     @property
     def chosen(self) -> list[SurveyedRecord]: ...
     @property
-    def faults(self) -> list[DataFault]: ...
+    def faults(self) -> list[RecordError]: ...
     @property
     def learned(self) -> dict[int, int]: ...
     @property
@@ -1521,7 +1521,7 @@ class Engine:
         node_reduce_group: str = "",
         across_group: str = "",
         blocking: bool = False,
-        model: CalledModel | None = None,
+        model: GenericModel | None = None,
     ) -> None:
         """
         config_json: of a Hugging Face directory. adapters: what is trained; empty: everything.
@@ -2168,7 +2168,7 @@ def plan_memory(
     threads: typing.SupportsInt | typing.SupportsIndex = 1,
     on_cpu: bool = True,
     use_cudnn: bool = False,
-    model: CalledModel | None = None,
+    model: GenericModel | None = None,
 ) -> MemoryPlan:
     """
     Bytes of one rank. micro_batch: (tokens, labels, longest conversation), the largest of a
@@ -2320,7 +2320,7 @@ def unpack_bucket(
 ) -> None: ...
 def verify_directory(directory: str, checksums: bool = True) -> list[str]: ...
 def weight_files(directory: str) -> list[str]: ...
-def whereabouts() -> str: ...
+def rank_status() -> str: ...
 def write_file(path: str, content: str) -> FileDigest: ...
 def write_part(
     engine: Engine,

@@ -114,7 +114,7 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
             yield Unit(
                 name, with_headers(translate(source, name)), (*COMMON, *KERNELS[kind], *include), inputs
             )
-    for name in ("ops/cuda/access.cpp", "ops/linear_cross_entropy/logit_chunks.cpp"):
+    for name in ("ops/cuda/access.cpp", "ops/linear_cross_entropy/logits_workspace.cpp"):
         yield Unit(name, text[name], (*COMMON, *torch_flags(), *KERNELS[kind], *include), inputs)
     for path in sorted((HERE / "fibers").glob("*.cpp")):
         yield Unit(path.name, path.read_text(), (*COMMON, *FIBERS[kind], *include), inputs)

@@ -130,7 +130,7 @@ def optimizer() -> Iterator[Call]:
         yield Call("accumulate", (total, x))
         total = torch.ones(1, dtype=torch.float64)
         yield Call("norm_squared", (torch.randn(30011).to(dtype)[begin:], total), {"sums_within": 1e-12})
-    yield Call("clip_control", (torch.tensor([1.0, 9.0, 0.0, 3.0], dtype=torch.float64), 1.0))
+    yield Call("compute_grad_scale", (torch.tensor([1.0, 9.0, 0.0, 3.0], dtype=torch.float64), 1.0))
 
 
 def factored() -> Iterator[Call]:

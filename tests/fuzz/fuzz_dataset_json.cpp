@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "chat/chunk_parser.h"
-#include "chat/json_blocks.h"
 #include "chat/record_reader.h"
+#include "chat/record_splitter.h"
 #include "chat/record_writer.h"
 
 namespace {

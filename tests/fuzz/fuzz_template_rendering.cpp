@@ -99,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fastsft::ChatTemplate& chat_template = fastsft::find_chat_template(name);
     const fastsft::DialogueBuilder builder(options, {false, chat_template.strips});
     fastsft::Dialogue dialogue;
-    std::vector<fastsft::Finding> findings;
+    std::vector<fastsft::RecordIssue> findings;
     builder.build(conversation, dialogue, findings);
     check(!dialogue.messages.empty() || !findings.empty());
     if (dialogue.messages.empty()) continue;

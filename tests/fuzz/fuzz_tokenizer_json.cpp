@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/utf8.h"
-#include "tokenizer/files/json_tokenizer.h"
+#include "tokenizer/files/json_vocabulary.h"
 #include "tokenizer_promises.h"
 
 using fastsft::SpecialText;

@@ -1,4 +1,4 @@
-"""adamw, clip_control and norm_squared over flat ranges."""
+"""adamw, compute_grad_scale and norm_squared over flat ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = {"learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "wei
 def control_of(
     loss: float = 0.0, norm_squared: float = 0.0, scale: float = 0.0, step: int = 0
 ) -> torch.Tensor:
-    """The control block of ops/gradient/control_slots.h."""
+    """The control block of ops/gradient/step_scalars.h."""
     return torch.tensor([loss, norm_squared, scale, step], dtype=torch.float64)
 
 
@@ -77,13 +77,13 @@ def test_bfloat16_gradients_count_as_their_float32_values() -> None:
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.7, 5.0])
 @pytest.mark.parametrize("size", [1e-4, 0.7, 3.0, 1e6])
-def test_clip_control_scales_as_torch_clips(max_norm: float, size: float) -> None:
+def test_compute_grad_scale_scales_as_torch_clips(max_norm: float, size: float) -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     weight.grad = torch.tensor([size])
     if max_norm:
         torch.nn.utils.clip_grad_norm_([weight], max_norm)
     control = control_of(norm_squared=float(torch.tensor(size).double()) ** 2, step=4)
-    torch.ops.fastsft.clip_control(control, max_norm)
+    torch.ops.fastsft.compute_grad_scale(control, max_norm)
     assert control[2].item() * size == pytest.approx(weight.grad.item(), rel=1e-6)
     assert control[3] == 5 and control[2] == control[2].float()
 
@@ -91,9 +91,9 @@ def test_clip_control_scales_as_torch_clips(max_norm: float, size: float) -> Non
 @pytest.mark.parametrize(
     "loss, norm_squared", [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.inf), (1.0, -1.0)]
 )
-def test_clip_control_holds_back_a_bad_step(loss: float, norm_squared: float) -> None:
+def test_compute_grad_scale_holds_back_a_bad_step(loss: float, norm_squared: float) -> None:
     control = control_of(loss, norm_squared, step=4)
-    torch.ops.fastsft.clip_control(control, 1.0)
+    torch.ops.fastsft.compute_grad_scale(control, 1.0)
     assert control[2].isnan() and control[3] == 4
 
 

@@ -1,4 +1,4 @@
-"""adamw, norm_squared and clip_control on the GPU; ops over more than 2^31 elements."""
+"""adamw, norm_squared and compute_grad_scale on the GPU; ops over more than 2^31 elements."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def test_norm_squared(device: OpDevice, dtype: torch.dtype, size: int, offset: i
     "loss,norm,max_norm",
     [(1.0, 4.0, 1.0), (1.0, 0.1, 1.0), (1.0, 9.0, 0.0), (math.nan, 1, 1), (1, math.inf, 1)],
 )
-def test_clip_control(device: OpDevice, loss: float, norm: float, max_norm: float) -> None:
+def test_compute_grad_scale(device: OpDevice, loss: float, norm: float, max_norm: float) -> None:
     block = torch.tensor([loss, norm, 0.0, 3.0], dtype=torch.float64)
-    made = device.agree("clip_control", block, max_norm)[0]
+    made = device.agree("compute_grad_scale", block, max_norm)[0]
     good = math.isfinite(loss) and math.isfinite(norm)
     assert made[3].item() == (4 if good else 3) and math.isfinite(made[2].item()) == good
 

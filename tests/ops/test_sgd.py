@@ -12,7 +12,7 @@ from fastsft import _C  # noqa: F401
 
 
 def control_of(scale: float) -> torch.Tensor:
-    """The control block of ops/gradient/control_slots.h."""
+    """The control block of ops/gradient/step_scalars.h."""
     return torch.tensor([0.0, 0.0, scale, 1.0], dtype=torch.float64)
 
 

@@ -60,7 +60,7 @@ class Left(BaseException):
         (
             torch.AcceleratorError("CUDA error: illegal access\nmore"),
             EXIT_ERROR,
-            f"error: {_C.whereabouts().partition(', step')[0]}, step",
+            f"error: {_C.rank_status().partition(', step')[0]}, step",
         ),
         (
             _C.CollectiveError("all_gather failed: Connection closed by peer"),

@@ -18,7 +18,7 @@ LAYERS = 4
 
 
 class Span(NamedTuple):
-    lane: str
+    track: str
     name: str
     began: int
     ended: int
@@ -55,11 +55,11 @@ def record(
             engine.take_results(all=True)
     spans = engine.stop_trace()
     assert _C.trace_dropped() == 0
-    return [Span(span.lane, span.name, span.began, span.ended) for span in spans]
+    return [Span(span.track, span.name, span.began, span.ended) for span in spans]
 
 
-def of(spans: list[Span], lane: str, name: str = "") -> list[Span]:
-    return [span for span in spans if span.lane == lane and name in span.name]
+def of(spans: list[Span], track: str, name: str = "") -> list[Span]:
+    return [span for span in spans if span.track == track and name in span.name]
 
 
 def whole_at_once(spans: list[Span]) -> int:

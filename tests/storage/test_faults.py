@@ -18,11 +18,11 @@ STORAGE = [
 ]
 SOURCES = [
     "csrc/core/json.cpp",
-    "csrc/core/phase_deadline.cpp",
+    "csrc/core/watchdog.cpp",
     "csrc/core/start_threads.cpp",
     "csrc/core/regular_file.cpp",
     "csrc/core/utf8.cpp",
-    "csrc/core/whereabouts.cpp",
+    "csrc/core/rank_status.cpp",
     *(f"csrc/storage/{name}.cpp" for name in STORAGE),
     "tests/faults/fault_file_system.cpp",
     "tests/faults/fault_trial.cpp",

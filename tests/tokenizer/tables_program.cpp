@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/bpe/missing_words.h"
 #include "tokenizer/bpe/pair_merger.h"
 #include "tokenizer/bpe/pair_table.h"
-#include "tokenizer/bpe/self_merges.h"
+#include "tokenizer/bpe/single_token_proof.h"
 #include "tokenizer/bpe/text_index.h"
 #include "tokenizer/bpe/token_writer.h"
 #include "tokenizer/bpe/word_batch.h"
@@ -138,7 +137,7 @@ void check_missing_words() {
   WordIndex index;
   for (size_t size = 2; size <= 14; size += 2) index.add(key_of(std::string(size, 'a')), 1);
   WordCache cache(64);
-  MissingWords missing;
+  CacheMisses missing;
   const std::string text(400, 'a');
   std::vector<uint32_t> ends;
   for (uint32_t size = 1, end = 0; ends.size() < 32; size = size % 17 + 1) {
@@ -146,7 +145,7 @@ void check_missing_words() {
   }
   WordBatch batch;
   batch.load(text, 0, ends, cache);
-  const auto others = missing.learn(batch, index, cache);
+  const auto others = missing.resolve(batch, index, cache);
   check(others.size() == 16, "the words that the index does not know");
   for (const uint32_t word : others) check(batch.word(word).size() % 2 == 1, "one that it knows");
   for (size_t size = 2; size <= 14; size += 2) {
@@ -154,16 +153,16 @@ void check_missing_words() {
     const WordCache::Entry* entry = cache.find(key, WordCache::hash_of(key));
     check(entry != nullptr && entry->tokens[0] == pack_token(1, size), "a word that was learned");
   }
-  check(missing.learn(batch, index, cache).size() == others.size(), "after many, all again");
+  check(missing.resolve(batch, index, cache).size() == others.size(), "after many, all again");
   for (const uint32_t word : others) {
     if (cache.find(batch.key(word), batch.hash(word)) != nullptr) continue;
     cache.insert(batch.key(word), batch.hash(word), std::array<PackedToken, 1>{});
   }
-  check(missing.learn(batch, index, cache).empty(), "nothing is missing");
+  check(missing.resolve(batch, index, cache).empty(), "nothing is missing");
   WordCache empty(64);
-  check(missing.learn(batch, index, empty).empty(), "after none, not a look");
+  check(missing.resolve(batch, index, empty).empty(), "after none, not a look");
   for (int i = 0; i < 8; ++i) missing.count_one();
-  check(missing.learn(batch, index, empty).size() == others.size(), "after many met, all again");
+  check(missing.resolve(batch, index, empty).size() == others.size(), "after many met, all again");
 }
 
 // One best pair after the other.
@@ -236,7 +235,7 @@ std::pair<int, int> check_self_merges(const Vocabulary& vocabulary) {
   PairTable table;
   for (const auto& [pair, join] : vocabulary.pairs) table.put(pair.first, pair.second, join);
   table.make_square(0);
-  SelfMerges proven(table, vocabulary.symbols.size());
+  SingleTokenProof proven(table, vocabulary.symbols.size());
   for (int32_t id = 0; id < vocabulary.num_symbols; ++id) proven.add_symbol(id);
   for (const auto& [left, right, join] : vocabulary.rules) proven.add(left, right, join);
   PairMerger merger(table);

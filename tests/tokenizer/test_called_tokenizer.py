@@ -29,5 +29,5 @@ def test_texts_stay_while_the_tokenizer_is_called() -> None:
         others.extend("z" * 300_000 for _ in range(10))
         return [len(seen)]
 
-    ids, _ = _C.CalledTokenizer(encode, lambda: False, _C.NamedIds()).encode_flat(texts)
+    ids, _ = _C.PythonTokenizer(encode, lambda: False, _C.NamedIds()).encode_flat(texts)
     assert seen[-8:] == [(300_000, {str(number)}) for number in range(1, 9)] and len(ids) == 8

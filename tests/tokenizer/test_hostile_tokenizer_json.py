@@ -81,14 +81,14 @@ def test_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"tokenizer\.json") as error:
         native(text)
     assert message in str(error.value)
-    assert not isinstance(error.value, _C.NotNativeError)
+    assert not isinstance(error.value, _C.UnsupportedTokenizerError)
 
 
 def test_a_vocabulary_of_more_than_four_million_pieces_is_refused() -> None:
     pieces = ",".join(f'"{i:x}":{i}' for i in range((1 << 22) + 1))
     with pytest.raises(ValueError, match=r"tokenizer\.json.* more than 4194304 pieces") as error:
         native('{"model":{"vocab":{' + pieces + "}}}")
-    assert not isinstance(error.value, _C.NotNativeError)
+    assert not isinstance(error.value, _C.UnsupportedTokenizerError)
 
 
 NOT_NATIVE: dict[str, tuple[str, str]] = {
@@ -108,7 +108,7 @@ NOT_NATIVE: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", NOT_NATIVE)
 def test_left_to_the_library(name: str) -> None:
     text, message = NOT_NATIVE[name]
-    with pytest.raises(_C.NotNativeError) as error:
+    with pytest.raises(_C.UnsupportedTokenizerError) as error:
         native(text)
     assert message in str(error.value)
 

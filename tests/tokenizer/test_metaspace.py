@@ -229,5 +229,5 @@ def byte_merge(file: Any) -> None:
 def test_what_is_left_to_the_library(edit: Callable[[Any], None], reason: str) -> None:
     file = json.loads(ORIGINAL)
     edit(file)
-    with pytest.raises(_C.NotNativeError, match=reason):
+    with pytest.raises(_C.UnsupportedTokenizerError, match=reason):
         _C.parse_json_tokenizer(json.dumps(file), "tokenizer.json", _C.JsonTokenizerSettings())

@@ -11,7 +11,7 @@ from native_program import build_program
 
 SOURCES = [
     "tests/tokenizer/tables_program.cpp",
-    "csrc/core/zeroed_pages.cpp",
+    "csrc/core/anonymous_mapping.cpp",
     *(
         f"csrc/tokenizer/bpe/{name}.cpp"
         for name in (

@@ -151,8 +151,8 @@ def test_the_timeline_shows_no_wait_inside_a_step_and_overlapping_uploads() -> N
     engine.start_trace(capacity=100_000)
     steps(engine, 3)
     spans = engine.stop_trace()
-    inside = [s for s in spans if s.lane == "host" and s.name == "step"]
-    waits = [s for s in spans if s.lane == "host" and s.name.startswith("synchronize")]
+    inside = [s for s in spans if s.track == "host" and s.name == "step"]
+    waits = [s for s in spans if s.track == "host" and s.name.startswith("synchronize")]
     assert inside and not [w for w in waits for s in inside if s.began < w.began < s.ended]
     assert all(s.end_ns >= s.begin_ns for s in spans)
 

@@ -29,8 +29,8 @@ def test_a_file_a_rank() -> None:
     assert profile_path("a/trace.json", 2, 3) == Path("a/trace.rank2.json")
 
 
-def span(lane: str, name: str, begin: int, end: int) -> Any:
-    return SimpleNamespace(lane=lane, name=name, begin_ns=begin, end_ns=end, began=1, ended=2)
+def span(track: str, name: str, begin: int, end: int) -> Any:
+    return SimpleNamespace(track=track, name=name, begin_ns=begin, end_ns=end, began=1, ended=2)
 
 
 def test_slices_nest_and_crossing_ones_get_their_own_line() -> None:

@@ -1,4 +1,3 @@
-#include "chat/history_field.h"
 #include "chat/message_fields.h"
 #include "chat/plain_fields.h"
 #include "core/error.h"

@@ -56,7 +56,7 @@ class PromptCompletionReader : public FieldReader {
       refuse_fields(record, concat("no \"", name, "\"; expected ", prompt_name_, " and ",
                                    completion_name_, ", texts or lists of messages"));
     }
-    if (record.read_fault == ReadFault::kNone) {
+    if (record.read_fault == ReadError::kNone) {
       append(record, prompt_, "human", prompt_name_);
       append(record, completion_, "gpt", completion_name_);
     }

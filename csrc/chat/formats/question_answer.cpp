@@ -1,6 +1,5 @@
 #include <array>
 
-#include "chat/history_field.h"
 #include "chat/message_fields.h"
 #include "chat/plain_fields.h"
 #include "core/error.h"

@@ -25,13 +25,13 @@ int64_t check_vectors(const char* op, const OptionalTensor& row, const at::Tenso
   return matrices;
 }
 
-void check_part(const char* op, const at::Tensor& grad, const at::Tensor& control,
+void check_part(const char* op, const at::Tensor& grad, const at::Tensor& scalars,
                 const OptionalTensor& row, const at::Tensor& column, int64_t first, int64_t rows,
                 int64_t columns) {
-  check_tensors(op, {{"grad", grad}, {"control", control}, {"column", column}});
+  check_tensors(op, {{"grad", grad}, {"scalars", scalars}, {"column", column}});
   check_shape(op, {"grad", grad}, {grad.numel()});
   check_state_dtype(op, {"grad", grad});
-  check_control(op, control);
+  check_step_scalars(op, scalars);
   const int64_t matrices = check_vectors(op, row, column, rows, columns);
   TORCH_CHECK_VALUE(first >= 0 && first + grad.numel() <= matrices * rows * columns, op,
                     ": elements from ", first, " to ", first + grad.numel(), " of a tensor with ",
@@ -46,46 +46,46 @@ void check_norm(const char* op, const at::Tensor& grad, const at::Tensor& norm) 
 
 }  // namespace
 
-void adafactor_sums(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_sums(const at::Tensor& grad, const at::Tensor& scalars,
                     const OptionalTensor& row_sums, const at::Tensor& column_sums, int64_t first,
                     int64_t rows, int64_t columns) {
-  FASTSFT_DISPATCH(adafactor_sums, grad, control, row_sums, column_sums, first, rows, columns);
+  FASTSFT_DISPATCH(adafactor_sums, grad, scalars, row_sums, column_sums, first, rows, columns);
 }
 
 void adafactor_moments(const OptionalTensor& row_sums, const at::Tensor& column_sums,
                        const OptionalTensor& row, const at::Tensor& column,
-                       const at::Tensor& control, int64_t rows, int64_t columns) {
-  FASTSFT_DISPATCH(adafactor_moments, row_sums, column_sums, row, column, control, rows, columns);
+                       const at::Tensor& scalars, int64_t rows, int64_t columns) {
+  FASTSFT_DISPATCH(adafactor_moments, row_sums, column_sums, row, column, scalars, rows, columns);
 }
 
-void adafactor_norm(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_norm(const at::Tensor& grad, const at::Tensor& scalars,
                     const OptionalTensor& row_factors, const at::Tensor& column_factors,
                     const at::Tensor& out, int64_t first, int64_t rows, int64_t columns) {
-  FASTSFT_DISPATCH(adafactor_norm, grad, control, row_factors, column_factors, out, first, rows,
+  FASTSFT_DISPATCH(adafactor_norm, grad, scalars, row_factors, column_factors, out, first, rows,
                    columns);
 }
 
 void adafactor_update(const at::Tensor& param, const OptionalTensor& compute_copy,
-                      const at::Tensor& grad, const at::Tensor& control,
+                      const at::Tensor& grad, const at::Tensor& scalars,
                       const OptionalTensor& row_factors, const at::Tensor& column_factors,
                       const at::Tensor& norm, int64_t size, double lr, double weight_decay,
                       int64_t first, int64_t rows, int64_t columns) {
-  FASTSFT_DISPATCH(adafactor_update, param, compute_copy, grad, control, row_factors,
+  FASTSFT_DISPATCH(adafactor_update, param, compute_copy, grad, scalars, row_factors,
                    column_factors, norm, size, lr, weight_decay, first, rows, columns);
 }
 
-void check_adafactor_sums(const at::Tensor& grad, const at::Tensor& control,
+void check_adafactor_sums(const at::Tensor& grad, const at::Tensor& scalars,
                           const OptionalTensor& row_sums, const at::Tensor& column_sums,
                           int64_t first, int64_t rows, int64_t columns) {
-  check_part("adafactor_sums", grad, control, row_sums, column_sums, first, rows, columns);
+  check_part("adafactor_sums", grad, scalars, row_sums, column_sums, first, rows, columns);
 }
 
 void check_adafactor_moments(const OptionalTensor& row_sums, const at::Tensor& column_sums,
                              const OptionalTensor& row, const at::Tensor& column,
-                             const at::Tensor& control, int64_t rows, int64_t columns) {
+                             const at::Tensor& scalars, int64_t rows, int64_t columns) {
   constexpr const char* kOp = "adafactor_moments";
-  check_tensors(kOp, {{"column", column}, {"column_sums", column_sums}, {"control", control}});
-  check_control(kOp, control);
+  check_tensors(kOp, {{"column", column}, {"column_sums", column_sums}, {"scalars", scalars}});
+  check_step_scalars(kOp, scalars);
   check_vectors(kOp, row_sums, column_sums, rows, columns);
   check_vectors(kOp, row, column, rows, columns);
   TORCH_CHECK_VALUE(row.has_value() == row_sums.has_value(), kOp,
@@ -93,20 +93,20 @@ void check_adafactor_moments(const OptionalTensor& row_sums, const at::Tensor& c
   check_shape(kOp, {"column", column}, column_sums.sizes());
 }
 
-void check_adafactor_norm(const at::Tensor& grad, const at::Tensor& control,
+void check_adafactor_norm(const at::Tensor& grad, const at::Tensor& scalars,
                           const OptionalTensor& row_factors, const at::Tensor& column_factors,
                           const at::Tensor& out, int64_t first, int64_t rows, int64_t columns) {
-  check_part("adafactor_norm", grad, control, row_factors, column_factors, first, rows, columns);
+  check_part("adafactor_norm", grad, scalars, row_factors, column_factors, first, rows, columns);
   check_norm("adafactor_norm", grad, out);
 }
 
 void check_adafactor_update(const at::Tensor& param, const OptionalTensor& compute_copy,
-                            const at::Tensor& grad, const at::Tensor& control,
+                            const at::Tensor& grad, const at::Tensor& scalars,
                             const OptionalTensor& row_factors, const at::Tensor& column_factors,
                             const at::Tensor& norm, int64_t size, double, double, int64_t first,
                             int64_t rows, int64_t columns) {
   constexpr const char* kOp = "adafactor_update";
-  check_part(kOp, grad, control, row_factors, column_factors, first, rows, columns);
+  check_part(kOp, grad, scalars, row_factors, column_factors, first, rows, columns);
   check_norm(kOp, grad, norm);
   check_tensors(kOp, {{"grad", grad}, {"param", param}});
   check_shape(kOp, {"param", param}, {grad.numel()});
@@ -116,16 +116,16 @@ void check_adafactor_update(const at::Tensor& param, const OptionalTensor& compu
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "adafactor_sums(Tensor grad, Tensor control, Tensor(a!)? row_sums, Tensor(b!) column_sums, "
+      "adafactor_sums(Tensor grad, Tensor scalars, Tensor(a!)? row_sums, Tensor(b!) column_sums, "
       "int first, int rows, int columns) -> ()");
   m.def(
       "adafactor_moments(Tensor(a!)? row_sums, Tensor(b!) column_sums, Tensor(c!)? row, Tensor(d!) "
-      "column, Tensor control, int rows, int columns) -> ()");
+      "column, Tensor scalars, int rows, int columns) -> ()");
   m.def(
-      "adafactor_norm(Tensor grad, Tensor control, Tensor? row_factors, Tensor column_factors, "
+      "adafactor_norm(Tensor grad, Tensor scalars, Tensor? row_factors, Tensor column_factors, "
       "Tensor(a!) out, int first, int rows, int columns) -> ()");
   m.def(
-      "adafactor_update(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor control, "
+      "adafactor_update(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor scalars, "
       "Tensor? row_factors, Tensor column_factors, Tensor norm, int size, float lr, float "
       "weight_decay, int first, int rows, int columns) -> ()");
 }

@@ -10,7 +10,7 @@
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd.h"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_piece.h"
 
 namespace fastsft {
@@ -19,8 +19,8 @@ namespace {
 using cpu::MasterPiece;
 constexpr int64_t kFactoredPiece = MasterPiece::kSize;
 
-float grad_scale_of(const at::Tensor& control) {
-  return static_cast<float>(control.data_ptr<double>()[kControlGradScale]);
+float grad_scale_of(const at::Tensor& scalars) {
+  return static_cast<float>(scalars.data_ptr<double>()[kStepGradScale]);
 }
 
 // A few gradients in float32: in their place, or widened.
@@ -148,12 +148,12 @@ void add_column_sums(const at::Tensor& grad, const RowPieces& pieces, float scal
   }
 }
 
-void adafactor_sums_cpu(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_sums_cpu(const at::Tensor& grad, const at::Tensor& scalars,
                         const OptionalTensor& row_sums, const at::Tensor& column_sums,
                         int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_sums(grad, control, row_sums, column_sums, first, rows, columns);
+  check_adafactor_sums(grad, scalars, row_sums, column_sums, first, rows, columns);
   const RowPieces pieces{first, grad.numel(), columns};
-  const float scale = grad_scale_of(control);
+  const float scale = grad_scale_of(scalars);
   if (row_sums) add_row_sums(grad, pieces, scale, row_sums->data_ptr<float>());
   add_column_sums(grad, pieces, scale, rows, column_sums.data_ptr<float>());
 }
@@ -175,10 +175,10 @@ void write_factors(const float* values, float* factors, int64_t size, float mean
 
 void adafactor_moments_cpu(const OptionalTensor& row_sums, const at::Tensor& column_sums,
                            const OptionalTensor& row, const at::Tensor& column,
-                           const at::Tensor& control, int64_t rows, int64_t columns) {
-  check_adafactor_moments(row_sums, column_sums, row, column, control, rows, columns);
-  if (!std::isfinite(grad_scale_of(control))) return;
-  const double beta = 1.0 - std::pow(control.data_ptr<double>()[kControlStep], kAdafactorDecay);
+                           const at::Tensor& scalars, int64_t rows, int64_t columns) {
+  check_adafactor_moments(row_sums, column_sums, row, column, scalars, rows, columns);
+  if (!std::isfinite(grad_scale_of(scalars))) return;
+  const double beta = 1.0 - std::pow(scalars.data_ptr<double>()[kStepNumber], kAdafactorDecay);
   for (int64_t matrix = 0; matrix < column.numel() / columns; ++matrix) {
     float* values = column.data_ptr<float>() + matrix * columns;
     float* sums = column_sums.data_ptr<float>() + matrix * columns;
@@ -209,13 +209,13 @@ struct Factors {
   }
 };
 
-void adafactor_norm_cpu(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_norm_cpu(const at::Tensor& grad, const at::Tensor& scalars,
                         const OptionalTensor& row_factors, const at::Tensor& column_factors,
                         const at::Tensor& out, int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_norm(grad, control, row_factors, column_factors, out, first, rows, columns);
+  check_adafactor_norm(grad, scalars, row_factors, column_factors, out, first, rows, columns);
   const RowPieces pieces{first, grad.numel(), columns};
   const Factors factors(row_factors, column_factors, rows, columns);
-  const float scale = grad_scale_of(control);
+  const float scale = grad_scale_of(scalars);
   const int64_t begin_row = pieces.begin_row();
   std::vector<double> sums(static_cast<size_t>(pieces.end_row() - begin_row));
   at::parallel_for(
@@ -232,13 +232,13 @@ void adafactor_norm_cpu(const at::Tensor& grad, const at::Tensor& control,
 }
 
 void adafactor_update_cpu(const at::Tensor& param, const OptionalTensor& compute_copy,
-                          const at::Tensor& grad, const at::Tensor& control,
+                          const at::Tensor& grad, const at::Tensor& scalars,
                           const OptionalTensor& row_factors, const at::Tensor& column_factors,
                           const at::Tensor& norm, int64_t size, double lr, double weight_decay,
                           int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_update(param, compute_copy, grad, control, row_factors, column_factors, norm,
+  check_adafactor_update(param, compute_copy, grad, scalars, row_factors, column_factors, norm,
                          size, lr, weight_decay, first, rows, columns);
-  const float scale = grad_scale_of(control);
+  const float scale = grad_scale_of(scalars);
   if (!std::isfinite(scale)) return;
   const RowPieces pieces{first, grad.numel(), columns};
   const Factors factors(row_factors, column_factors, rows, columns);

@@ -16,25 +16,25 @@ float* data_of(const OptionalTensor& tensor) {
   return tensor ? tensor->data_ptr<float>() : nullptr;
 }
 
-cuda::AdafactorPart part_of(const at::Tensor& grad, const at::Tensor& control, int64_t first,
+cuda::AdafactorPart part_of(const at::Tensor& grad, const at::Tensor& scalars, int64_t first,
                             int64_t rows, int64_t columns) {
   return {.grad = grad.data_ptr(),
           .dtype = cuda::dtype_of(grad),
-          .control = control.data_ptr<double>(),
+          .scalars = scalars.data_ptr<double>(),
           .first = first,
           .count = grad.numel(),
           .rows = rows,
           .columns = columns};
 }
 
-void adafactor_sums_cuda(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_sums_cuda(const at::Tensor& grad, const at::Tensor& scalars,
                          const OptionalTensor& row_sums, const at::Tensor& column_sums,
                          int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_sums(grad, control, row_sums, column_sums, first, rows, columns);
+  check_adafactor_sums(grad, scalars, row_sums, column_sums, first, rows, columns);
   const c10::cuda::CUDAGuard guard(grad.device());
   const int64_t room = cuda::adafactor_chunks(rows) * columns;
   const at::Tensor parts = at::empty({room}, column_sums.options());
-  cuda::launch_adafactor_sums(part_of(grad, control, first, rows, columns), data_of(row_sums),
+  cuda::launch_adafactor_sums(part_of(grad, scalars, first, rows, columns), data_of(row_sums),
                               column_sums.data_ptr<float>(), parts.data_ptr<float>(),
                               c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -42,14 +42,14 @@ void adafactor_sums_cuda(const at::Tensor& grad, const at::Tensor& control,
 
 void adafactor_moments_cuda(const OptionalTensor& row_sums, const at::Tensor& column_sums,
                             const OptionalTensor& row, const at::Tensor& column,
-                            const at::Tensor& control, int64_t rows, int64_t columns) {
-  check_adafactor_moments(row_sums, column_sums, row, column, control, rows, columns);
+                            const at::Tensor& scalars, int64_t rows, int64_t columns) {
+  check_adafactor_moments(row_sums, column_sums, row, column, scalars, rows, columns);
   const c10::cuda::CUDAGuard guard(column.device());
   cuda::launch_adafactor_moments({.row_sums = data_of(row_sums),
                                   .column_sums = column_sums.data_ptr<float>(),
                                   .row = data_of(row),
                                   .column = column.data_ptr<float>(),
-                                  .control = control.data_ptr<double>(),
+                                  .scalars = scalars.data_ptr<double>(),
                                   .matrices = column.numel() / columns,
                                   .rows = rows,
                                   .columns = columns},
@@ -57,27 +57,27 @@ void adafactor_moments_cuda(const OptionalTensor& row_sums, const at::Tensor& co
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void adafactor_norm_cuda(const at::Tensor& grad, const at::Tensor& control,
+void adafactor_norm_cuda(const at::Tensor& grad, const at::Tensor& scalars,
                          const OptionalTensor& row_factors, const at::Tensor& column_factors,
                          const at::Tensor& out, int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_norm(grad, control, row_factors, column_factors, out, first, rows, columns);
+  check_adafactor_norm(grad, scalars, row_factors, column_factors, out, first, rows, columns);
   const c10::cuda::CUDAGuard guard(grad.device());
   const at::Tensor parts = at::empty({cuda::kAdafactorBlocks}, out.options());
-  cuda::launch_adafactor_norm(part_of(grad, control, first, rows, columns), data_of(row_factors),
+  cuda::launch_adafactor_norm(part_of(grad, scalars, first, rows, columns), data_of(row_factors),
                               column_factors.data_ptr<float>(), parts.data_ptr<double>(),
                               out.data_ptr<double>(), c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 void adafactor_update_cuda(const at::Tensor& param, const OptionalTensor& compute_copy,
-                           const at::Tensor& grad, const at::Tensor& control,
+                           const at::Tensor& grad, const at::Tensor& scalars,
                            const OptionalTensor& row_factors, const at::Tensor& column_factors,
                            const at::Tensor& norm, int64_t size, double lr, double weight_decay,
                            int64_t first, int64_t rows, int64_t columns) {
-  check_adafactor_update(param, compute_copy, grad, control, row_factors, column_factors, norm,
+  check_adafactor_update(param, compute_copy, grad, scalars, row_factors, column_factors, norm,
                          size, lr, weight_decay, first, rows, columns);
   const c10::cuda::CUDAGuard guard(param.device());
-  cuda::launch_adafactor_update({.part = part_of(grad, control, first, rows, columns),
+  cuda::launch_adafactor_update({.part = part_of(grad, scalars, first, rows, columns),
                                  .master = cuda::master_of(param, compute_copy),
                                  .row_factors = data_of(row_factors),
                                  .column_factors = column_factors.data_ptr<float>(),

@@ -4,7 +4,7 @@
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
@@ -34,8 +34,8 @@ __device__ inline float square(float grad, float scale) {
 // A warp adds one row.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
-    row_sums_kernel(const Grad* grad, Rows rows, const double* control, float* sums) {
-  const auto scale = static_cast<float>(control[kControlGradScale]);
+    row_sums_kernel(const Grad* grad, Rows rows, const double* scalars, float* sums) {
+  const auto scale = static_cast<float>(scalars[kStepGradScale]);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   for (int64_t row =
            rows.begin_row() + static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kThreads)
 // Block (x, y) adds the columns of one tile over the rows of one chunk.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
-    column_parts_kernel(const Grad* grad, Rows rows, const double* control, int64_t first_row,
+    column_parts_kernel(const Grad* grad, Rows rows, const double* scalars, int64_t first_row,
                         int64_t end_row, float* parts) {
-  const auto scale = static_cast<float>(control[kControlGradScale]);
+  const auto scale = static_cast<float>(scalars[kStepGradScale]);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (column >= rows.columns) return;
   const int64_t count = (end_row - first_row + gridDim.y - 1) / gridDim.y;
@@ -89,8 +89,8 @@ __device__ void write_factors(const float* values, float* factors, int64_t size,
 
 // One block a matrix.
 __global__ void __launch_bounds__(kWideThreads) moments_kernel(AdafactorMomentsArgs m) {
-  if (!isfinite(static_cast<float>(m.control[kControlGradScale]))) return;
-  const double beta = 1.0 - pow(m.control[kControlStep], -0.8);
+  if (!isfinite(static_cast<float>(m.scalars[kStepGradScale]))) return;
+  const double beta = 1.0 - pow(m.scalars[kStepNumber], -0.8);
   const int64_t matrix = blockIdx.x;
   float *column = m.column + matrix * m.columns, *sums = m.column_sums + matrix * m.columns;
   average(column, sums, m.columns, beta, m.rows);
@@ -112,9 +112,9 @@ struct Factors {
 
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
-    update_norm_kernel(const Grad* grad, Rows rows, const double* control, Factors factors,
+    update_norm_kernel(const Grad* grad, Rows rows, const double* scalars, Factors factors,
                        double* parts) {
-  const auto scale = static_cast<float>(control[kControlGradScale]);
+  const auto scale = static_cast<float>(scalars[kStepGradScale]);
   double sum = 0;
   for (int64_t row =
            rows.begin_row() + static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -161,7 +161,7 @@ __device__ void update_row(const AdafactorUpdateArgs& args, const Rows& rows,
 template <typename Master, typename Grad>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(AdafactorUpdateArgs args, Rows rows, Factors factors) {
-  const auto scale = static_cast<float>(args.part.control[kControlGradScale]);
+  const auto scale = static_cast<float>(args.part.scalars[kStepGradScale]);
   if (!isfinite(scale)) return;
   const double rms = sqrt(*args.norm / static_cast<double>(args.size));
   const auto step_size = static_cast<float>(args.lr / fmax(1.0, rms));
@@ -190,7 +190,7 @@ void launch_sums(const AdafactorPart& part, float* row_sums, float* column_sums,
   const Rows rows = rows_of(part);
   if (row_sums != nullptr) {
     row_sums_kernel<Grad>
-        <<<blocks_of(part), kThreads, 0, stream>>>(grad, rows, part.control, row_sums);
+        <<<blocks_of(part), kThreads, 0, stream>>>(grad, rows, part.scalars, row_sums);
   }
   const int64_t end = (part.first + part.count - 1) / part.columns + 1;
   const auto tiles = static_cast<unsigned>((part.columns + kThreads - 1) / kThreads);
@@ -199,7 +199,7 @@ void launch_sums(const AdafactorPart& part, float* row_sums, float* column_sums,
     const int64_t to = std::min(end, (matrix + 1) * part.rows);
     const int64_t chunks = adafactor_chunks(to - from);
     column_parts_kernel<Grad><<<dim3(tiles, static_cast<unsigned>(chunks)), kThreads, 0, stream>>>(
-        grad, rows, part.control, from, to, parts);
+        grad, rows, part.scalars, from, to, parts);
     launch_column_sums(parts, chunks, part.columns, 1.0f, column_sums + matrix * part.columns,
                        stream);
   }
@@ -227,10 +227,10 @@ void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
   const Factors factors{row_factors, column_factors, part.rows, part.columns};
   if (part.dtype == Dtype::kFloat)
     update_norm_kernel<float><<<kAdafactorBlocks, kThreads, 0, stream>>>(
-        static_cast<const float*>(part.grad), rows_of(part), part.control, factors, parts);
+        static_cast<const float*>(part.grad), rows_of(part), part.scalars, factors, parts);
   else
     update_norm_kernel<bfloat16><<<kAdafactorBlocks, kThreads, 0, stream>>>(
-        static_cast<const bfloat16*>(part.grad), rows_of(part), part.control, factors, parts);
+        static_cast<const bfloat16*>(part.grad), rows_of(part), part.scalars, factors, parts);
   add_parts_kernel<<<1, kThreads, 0, stream>>>(parts, out);
 }
 

@@ -16,7 +16,7 @@ namespace fastsft::cuda {
 struct AdafactorPart {
   const void* grad;
   Dtype dtype;
-  const double* control;
+  const double* scalars;
   int64_t first, count, rows, columns;
 };
 
@@ -34,7 +34,7 @@ void launch_adafactor_sums(const AdafactorPart& part, float* row_sums, float* co
                            float* parts, cudaStream_t stream);
 struct AdafactorMomentsArgs {
   float *row_sums, *column_sums, *row, *column;
-  const double* control;
+  const double* scalars;
   int64_t matrices, rows, columns;
 };
 void launch_adafactor_moments(const AdafactorMomentsArgs& moments, cudaStream_t stream);

@@ -13,7 +13,7 @@ namespace fastsft {
 //   m = m + (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
 //   p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //   grad float32 or bfloat16, exp_avg and exp_avg_sq both float32 or both bfloat16, same size.
-//   grad_scale and t = step are read from `control` (ops/gradient/control_slots.h), t from 1.
+//   grad_scale and t = step are read from `scalars` (ops/gradient/step_scalars.h), t from 1.
 // When grad_scale is not finite nothing is written: a bad step changes nothing.
 //
 // `param` and `compute_copy`: ops/master/master.h.
@@ -23,12 +23,12 @@ namespace fastsft {
 // lower ones for exp_avg and the upper ones for exp_avg_sq.
 void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
            const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-           const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+           const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
            double weight_decay, int64_t seed, int64_t first_element);
 
 void check_adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                  const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                 const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                 const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                  double weight_decay, int64_t seed, int64_t first_element);
 
 }  // namespace fastsft

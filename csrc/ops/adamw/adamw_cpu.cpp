@@ -11,7 +11,7 @@
 #include "ops/cpu/elements.h"
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_piece.h"
 
 namespace fastsft::cpu {
@@ -133,16 +133,16 @@ void update(const Tensors& tensors, const cpu::AdamwConstants& constants,
 
 void adamw_cpu(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-               const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+               const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                double weight_decay, int64_t seed, int64_t first_element) {
-  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
+  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, scalars, lr, beta1, beta2, eps,
               weight_decay, seed, first_element);
-  const double* values = control.data_ptr<double>();
-  const auto scale = static_cast<float>(values[kControlGradScale]);
+  const double* values = scalars.data_ptr<double>();
+  const auto scale = static_cast<float>(values[kStepGradScale]);
   if (!std::isfinite(scale)) return;
-  const auto c = constants(lr, beta1, beta2, eps, weight_decay, values[kControlStep], scale);
+  const auto c = constants(lr, beta1, beta2, eps, weight_decay, values[kStepNumber], scale);
   update({param, compute_copy, grad, exp_avg, exp_avg_sq}, c,
-         {seed, static_cast<int64_t>(values[kControlStep]), first_element});
+         {seed, static_cast<int64_t>(values[kStepNumber]), first_element});
 }
 
 }  // namespace

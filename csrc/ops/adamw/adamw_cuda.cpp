@@ -13,9 +13,9 @@ namespace {
 
 void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                 const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                 double weight_decay, int64_t seed, int64_t first_element) {
-  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, control, lr, beta1, beta2, eps,
+  check_adamw(param, compute_copy, grad, exp_avg, exp_avg_sq, scalars, lr, beta1, beta2, eps,
               weight_decay, seed, first_element);
   const c10::cuda::CUDAGuard guard(param.device());
   const at::Tensor copy = compute_copy.value_or(at::Tensor());
@@ -24,7 +24,7 @@ void adamw_cuda(const at::Tensor& param, const std::optional<at::Tensor>& comput
                       .grad = grad.data_ptr(),
                       .exp_avg = exp_avg.data_ptr(),
                       .exp_avg_sq = exp_avg_sq.data_ptr(),
-                      .control = control.data_ptr<double>(),
+                      .scalars = scalars.data_ptr<double>(),
                       .count = param.numel(),
                       .lr = lr,
                       .beta1 = beta1,

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "ops/adamw/adamw_constants.cuh"
 #include "ops/adamw/adamw_launch.h"
 #include "ops/adamw/stochastic_rounding.cuh"
 #include "ops/cuda/pack.cuh"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
@@ -22,7 +22,7 @@ template <int kWidth>
 __device__ void store_moments(bfloat16* exp_avg, bfloat16* exp_avg_sq, const float* first,
                               const float* second, const AdamwArgs& args, int64_t at) {
   uint32_t words[kWidth];
-  element_words<kWidth>(args.seed, static_cast<uint64_t>(args.control[kControlStep]),
+  element_words<kWidth>(args.seed, static_cast<uint64_t>(args.scalars[kStepNumber]),
                         static_cast<uint64_t>(args.first_element + at), words);
   Pack<bfloat16, kWidth> average, square;
 #pragma unroll
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamwArgs args) {
   __shared__ AdamwConstants constants;
   if (threadIdx.x == 0) {
     constants =
-        adamw_constants(args.control, args.lr, args.beta1, args.beta2, args.eps, args.weight_decay);
+        adamw_constants(args.scalars, args.lr, args.beta1, args.beta2, args.eps, args.weight_decay);
   }
   __syncthreads();
   if (!isfinite(constants.grad_scale)) return;
@@ -104,6 +104,34 @@ void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t
   if (args.count == 0) return;
   with_master_value(args.master,
                     [&](auto value) { launch<decltype(value)>(args, dtypes, stream); });
+}
+
+// What one AdamW step multiplies by; bias corrections are formed in float64, as in torch.
+struct AdamwConstants {
+  float decay, beta1_rest, beta2, beta2_rest, bias2_sqrt, step_size, eps, grad_scale;
+};
+
+__device__ inline AdamwConstants adamw_constants(const double* scalars, double lr, double beta1,
+                                                 double beta2, double eps, double weight_decay) {
+  const double step = scalars[kStepNumber];
+  return {.decay = static_cast<float>(1.0 - lr * weight_decay),
+          .beta1_rest = static_cast<float>(1.0 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .beta2_rest = static_cast<float>(1.0 - beta2),
+          .bias2_sqrt = static_cast<float>(sqrt(1.0 - pow(beta2, step))),
+          .step_size = static_cast<float>(lr / (1.0 - pow(beta1, step))),
+          .eps = static_cast<float>(eps),
+          .grad_scale = static_cast<float>(scalars[kStepGradScale])};
+}
+
+// The new parameter; the moments in place.
+__device__ inline float adamw_element(float param, float grad, float& exp_avg, float& exp_avg_sq,
+                                      const AdamwConstants& c) {
+  const float g = grad * c.grad_scale;
+  exp_avg += c.beta1_rest * (g - exp_avg);
+  exp_avg_sq = exp_avg_sq * c.beta2 + c.beta2_rest * g * g;
+  const float denominator = sqrtf(exp_avg_sq) / c.bias2_sqrt + c.eps;
+  return param * c.decay - c.step_size * (exp_avg / denominator);
 }
 
 }  // namespace fastsft::cuda

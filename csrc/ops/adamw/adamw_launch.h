@@ -9,13 +9,13 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/adamw/adamw.h; `control` is ops/gradient/control_slots.h on the device.
+// Formula: ops/adamw/adamw.h; `scalars` is ops/gradient/step_scalars.h on the device.
 struct AdamwArgs {
   MasterArgs master;
   const void* grad;
   void* exp_avg;
   void* exp_avg_sq;
-  const double* control;
+  const double* scalars;
   int64_t count;
   double lr, beta1, beta2, eps, weight_decay;
   uint64_t seed;

@@ -22,15 +22,15 @@ at::Tensor bounds_of(const at::Tensor& levels) {
 
 void check_state(const char* op, const at::Tensor& grad, const at::Tensor& state1,
                  const at::Tensor& state2, const at::Tensor& absmax1, const at::Tensor& absmax2,
-                 const at::Tensor& levels, const at::Tensor& control, int64_t blocks) {
+                 const at::Tensor& levels, const at::Tensor& scalars, int64_t blocks) {
   check_tensors(op, {{"grad", grad},
                      {"state1", state1},
                      {"state2", state2},
                      {"absmax1", absmax1},
                      {"absmax2", absmax2},
                      {"levels", levels},
-                     {"control", control}});
-  check_control(op, control);
+                     {"scalars", scalars}});
+  check_step_scalars(op, scalars);
   check_state_dtype(op, {"grad", grad});
   check_shape(op, {"grad", grad}, {grad.numel()});
   for (const Arg& arg : {Arg{"state1", state1}, Arg{"state2", state2}}) {
@@ -61,32 +61,32 @@ at::Tensor adamw8bit_levels(at::Device device) {
 void adamw8bit(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                const at::Tensor& absmax1, const at::Tensor& absmax2, const at::Tensor& levels,
-               const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+               const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                double weight_decay, int64_t first, const std::optional<at::Tensor>& first_edge,
                const std::optional<at::Tensor>& last_edge) {
   FASTSFT_DISPATCH(adamw8bit, param, compute_copy, grad, state1, state2, absmax1, absmax2, levels,
-                   control, lr, beta1, beta2, eps, weight_decay, first, first_edge, last_edge);
+                   scalars, lr, beta1, beta2, eps, weight_decay, first, first_edge, last_edge);
 }
 
 void adamw8bit_maxima(const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                       const at::Tensor& absmax1, const at::Tensor& absmax2,
-                      const at::Tensor& levels, const at::Tensor& control, double beta1,
+                      const at::Tensor& levels, const at::Tensor& scalars, double beta1,
                       double beta2, const at::Tensor& maxima) {
-  FASTSFT_DISPATCH(adamw8bit_maxima, grad, state1, state2, absmax1, absmax2, levels, control, beta1,
+  FASTSFT_DISPATCH(adamw8bit_maxima, grad, state1, state2, absmax1, absmax2, levels, scalars, beta1,
                    beta2, maxima);
 }
 
 void check_adamw8bit(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                      const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                      const at::Tensor& absmax1, const at::Tensor& absmax2, const at::Tensor& levels,
-                     const at::Tensor& control, double, double, double, double, double,
+                     const at::Tensor& scalars, double, double, double, double, double,
                      int64_t first, const std::optional<at::Tensor>& first_edge,
                      const std::optional<at::Tensor>& last_edge) {
   constexpr const char* kOp = "adamw8bit";
   TORCH_CHECK_VALUE(first >= 0, kOp, ": first is ", first, ", expected 0 or more");
   const int64_t end = first + grad.numel();
   const int64_t blocks = grad.numel() == 0 ? 0 : (end - 1) / kQuantBlock - first / kQuantBlock + 1;
-  check_state(kOp, grad, state1, state2, absmax1, absmax2, levels, control, blocks);
+  check_state(kOp, grad, state1, state2, absmax1, absmax2, levels, scalars, blocks);
   check_tensors(kOp, {{"grad", grad}, {"param", param}});
   check_shape(kOp, {"param", param}, {grad.numel()});
   check_master(kOp, param, compute_copy);
@@ -97,9 +97,9 @@ void check_adamw8bit(const at::Tensor& param, const std::optional<at::Tensor>& c
 void check_adamw8bit_maxima(const at::Tensor& grad, const at::Tensor& state1,
                             const at::Tensor& state2, const at::Tensor& absmax1,
                             const at::Tensor& absmax2, const at::Tensor& levels,
-                            const at::Tensor& control, double, double, const at::Tensor& maxima) {
+                            const at::Tensor& scalars, double, double, const at::Tensor& maxima) {
   constexpr const char* kOp = "adamw8bit_maxima";
-  check_state(kOp, grad, state1, state2, absmax1, absmax2, levels, control, 1);
+  check_state(kOp, grad, state1, state2, absmax1, absmax2, levels, scalars, 1);
   check_pair(kOp, "maxima", grad, maxima);
   TORCH_CHECK_VALUE(grad.numel() <= kQuantBlock, kOp, ": ", grad.numel(),
                     " elements, expected those of one block");
@@ -108,12 +108,12 @@ void check_adamw8bit_maxima(const at::Tensor& grad, const at::Tensor& state1,
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "adamw8bit(Tensor(a!) param, Tensor(b!)? compute_copy, Tensor grad, Tensor(c!) state1, "
-      "Tensor(d!) state2, Tensor(e!) absmax1, Tensor(f!) absmax2, Tensor levels, Tensor control, "
+      "Tensor(d!) state2, Tensor(e!) absmax1, Tensor(f!) absmax2, Tensor levels, Tensor scalars, "
       "float lr, float beta1, float beta2, float eps, float weight_decay, int first, Tensor? "
       "first_edge, Tensor? last_edge) -> ()");
   m.def(
       "adamw8bit_maxima(Tensor grad, Tensor state1, Tensor state2, Tensor absmax1, Tensor absmax2, "
-      "Tensor levels, Tensor control, float beta1, float beta2, Tensor(a!) maxima) -> ()");
+      "Tensor levels, Tensor scalars, float beta1, float beta2, Tensor(a!) maxima) -> ()");
   m.def("adamw8bit_levels() -> Tensor", [] { return adamw8bit_levels(at::kCPU); });
 }
 

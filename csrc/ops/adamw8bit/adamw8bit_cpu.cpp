@@ -9,7 +9,7 @@
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd.h"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_piece.h"
 
 namespace fastsft {
@@ -112,8 +112,8 @@ Moment moment_of(const at::Tensor& codes, const at::Tensor& absmax, const at::Te
           absmax.data_ptr<float>() + block};
 }
 
-Constants8bit constants_of(const double* control, double beta1, double beta2) {
-  return {.scale = static_cast<float>(control[kControlGradScale]),
+Constants8bit constants_of(const double* scalars, double beta1, double beta2) {
+  return {.scale = static_cast<float>(scalars[kStepGradScale]),
           .beta1 = static_cast<float>(beta1),
           .beta1_rest = static_cast<float>(1.0 - beta1),
           .beta2 = static_cast<float>(beta2),
@@ -127,15 +127,15 @@ float edge_of(const std::optional<at::Tensor>& edge, bool here, int64_t which) {
 void adamw8bit_cpu(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                    const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                    const at::Tensor& absmax1, const at::Tensor& absmax2, const at::Tensor& levels,
-                   const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                   const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                    double weight_decay, int64_t first, const std::optional<at::Tensor>& first_edge,
                    const std::optional<at::Tensor>& last_edge) {
-  check_adamw8bit(param, compute_copy, grad, state1, state2, absmax1, absmax2, levels, control, lr,
+  check_adamw8bit(param, compute_copy, grad, state1, state2, absmax1, absmax2, levels, scalars, lr,
                   beta1, beta2, eps, weight_decay, first, first_edge, last_edge);
-  const double* values = control.data_ptr<double>();
+  const double* values = scalars.data_ptr<double>();
   Constants8bit constants = constants_of(values, beta1, beta2);
   if (!std::isfinite(constants.scale)) return;
-  const double step = values[kControlStep];
+  const double step = values[kStepNumber];
   constants.bias2_sqrt = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, step)));
   constants.step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, step)));
   constants.eps = static_cast<float>(eps);
@@ -168,15 +168,15 @@ void adamw8bit_cpu(const at::Tensor& param, const std::optional<at::Tensor>& com
 void adamw8bit_maxima_cpu(const at::Tensor& grad, const at::Tensor& state1,
                           const at::Tensor& state2, const at::Tensor& absmax1,
                           const at::Tensor& absmax2, const at::Tensor& levels,
-                          const at::Tensor& control, double beta1, double beta2,
+                          const at::Tensor& scalars, double beta1, double beta2,
                           const at::Tensor& maxima) {
-  check_adamw8bit_maxima(grad, state1, state2, absmax1, absmax2, levels, control, beta1, beta2,
+  check_adamw8bit_maxima(grad, state1, state2, absmax1, absmax2, levels, scalars, beta1, beta2,
                          maxima);
   const int64_t size = grad.numel();
   const NewMoments now(moment_of(state1, absmax1, levels, 0, 0, 0),
                        moment_of(state2, absmax2, levels, 2, 0, 0),
                        BlockGradients(grad, 0, size).values(), size,
-                       constants_of(control.data_ptr<double>(), beta1, beta2));
+                       constants_of(scalars.data_ptr<double>(), beta1, beta2));
   float* most = maxima.data_ptr<float>();
   most[0] = std::max(most[0], largest_of(now.m.data(), size));
   most[1] = std::max(most[1], largest_of(now.v.data(), size));

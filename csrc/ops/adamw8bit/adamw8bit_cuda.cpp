@@ -14,7 +14,7 @@ namespace {
 cuda::Adamw8bitMomentArgs moments_of(const at::Tensor& grad, const at::Tensor& state1,
                                      const at::Tensor& state2, const at::Tensor& absmax1,
                                      const at::Tensor& absmax2, const at::Tensor& levels,
-                                     const at::Tensor& control, double beta1, double beta2) {
+                                     const at::Tensor& scalars, double beta1, double beta2) {
   return {.grad = grad.data_ptr(),
           .dtype = cuda::dtype_of(grad),
           .state1 = state1.data_ptr<uint8_t>(),
@@ -22,7 +22,7 @@ cuda::Adamw8bitMomentArgs moments_of(const at::Tensor& grad, const at::Tensor& s
           .absmax1 = absmax1.data_ptr<float>(),
           .absmax2 = absmax2.data_ptr<float>(),
           .levels = levels.data_ptr<float>(),
-          .control = control.data_ptr<double>(),
+          .scalars = scalars.data_ptr<double>(),
           .count = grad.numel(),
           .beta1 = beta1,
           .beta2 = beta2};
@@ -31,14 +31,14 @@ cuda::Adamw8bitMomentArgs moments_of(const at::Tensor& grad, const at::Tensor& s
 void adamw8bit_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
                     const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                     const at::Tensor& absmax1, const at::Tensor& absmax2, const at::Tensor& levels,
-                    const at::Tensor& control, double lr, double beta1, double beta2, double eps,
+                    const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,
                     double weight_decay, int64_t first, const std::optional<at::Tensor>& first_edge,
                     const std::optional<at::Tensor>& last_edge) {
-  check_adamw8bit(param, compute_copy, grad, state1, state2, absmax1, absmax2, levels, control, lr,
+  check_adamw8bit(param, compute_copy, grad, state1, state2, absmax1, absmax2, levels, scalars, lr,
                   beta1, beta2, eps, weight_decay, first, first_edge, last_edge);
   const c10::cuda::CUDAGuard guard(param.device());
   cuda::launch_adamw8bit(
-      {.moments = moments_of(grad, state1, state2, absmax1, absmax2, levels, control, beta1, beta2),
+      {.moments = moments_of(grad, state1, state2, absmax1, absmax2, levels, scalars, beta1, beta2),
        .master = cuda::master_of(param, compute_copy),
        .lr = lr,
        .eps = eps,
@@ -53,13 +53,13 @@ void adamw8bit_cuda(const at::Tensor& param, const std::optional<at::Tensor>& co
 void adamw8bit_maxima_cuda(const at::Tensor& grad, const at::Tensor& state1,
                            const at::Tensor& state2, const at::Tensor& absmax1,
                            const at::Tensor& absmax2, const at::Tensor& levels,
-                           const at::Tensor& control, double beta1, double beta2,
+                           const at::Tensor& scalars, double beta1, double beta2,
                            const at::Tensor& maxima) {
-  check_adamw8bit_maxima(grad, state1, state2, absmax1, absmax2, levels, control, beta1, beta2,
+  check_adamw8bit_maxima(grad, state1, state2, absmax1, absmax2, levels, scalars, beta1, beta2,
                          maxima);
   const c10::cuda::CUDAGuard guard(grad.device());
   cuda::launch_adamw8bit_maxima(
-      moments_of(grad, state1, state2, absmax1, absmax2, levels, control, beta1, beta2),
+      moments_of(grad, state1, state2, absmax1, absmax2, levels, scalars, beta1, beta2),
       maxima.data_ptr<float>(), c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

@@ -3,7 +3,7 @@
 #include "ops/adamw8bit/adamw8bit_launch.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_access.cuh"
 
 namespace fastsft::cuda {
@@ -17,7 +17,7 @@ struct Averages {
 };
 
 __device__ inline Averages averages_of(const Adamw8bitMomentArgs& m) {
-  return {.scale = static_cast<float>(m.control[kControlGradScale]),
+  return {.scale = static_cast<float>(m.scalars[kStepGradScale]),
           .beta1 = static_cast<float>(m.beta1),
           .beta1_rest = static_cast<float>(1.0 - m.beta1),
           .beta2 = static_cast<float>(m.beta2),
@@ -53,7 +53,7 @@ struct Steps {
 };
 
 __device__ inline Steps steps_of(const Adamw8bitArgs& args) {
-  const double step = args.moments.control[kControlStep];
+  const double step = args.moments.scalars[kStepNumber];
   return {.bias2_sqrt = static_cast<float>(sqrt(1.0 - pow(args.moments.beta2, step))),
           .step_size = static_cast<float>(args.lr / (1.0 - pow(args.moments.beta1, step))),
           .eps = static_cast<float>(args.eps),

@@ -16,7 +16,7 @@ struct Adamw8bitMomentArgs {
   uint8_t *state1, *state2;
   float *absmax1, *absmax2;
   const float* levels;
-  const double* control;
+  const double* scalars;
   int64_t count;
   double beta1, beta2;
 };

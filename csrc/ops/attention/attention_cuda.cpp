@@ -8,8 +8,7 @@
 
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_launch.h"
-#include "ops/attention/cudnn_attention.h"
-#include "ops/attention/flash_attention.h"
+#include "ops/attention/library_attention.h"
 #include "ops/cuda/arguments.h"
 
 namespace fastsft {

@@ -1,4 +1,4 @@
-#include "ops/attention/cudnn_attention.h"
+#include "ops/attention/library_attention.h"
 
 #include <ATen/Context.h>
 #include <ATen/cudnn/Handle.h>

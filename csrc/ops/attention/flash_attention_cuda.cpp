@@ -1,4 +1,4 @@
-#include "ops/attention/flash_attention.h"
+#include "ops/attention/library_attention.h"
 
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>

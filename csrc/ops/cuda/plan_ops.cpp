@@ -2,7 +2,7 @@
 
 #include "ops/attention/attention_choice.h"
 #include "ops/cuda/access.h"
-#include "ops/linear_cross_entropy/logit_chunks.h"
+#include "ops/linear_cross_entropy/logits_workspace.h"
 
 // What the CUDA kernels decide on the host, as torch.ops.fastsft.plan_*: plain arithmetic that
 // needs no GPU, so tests hold it everywhere.

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "ops/gemm/lt_product.h"
+#include "ops/gemm/cublaslt_gemm.h"
 
 namespace fastsft::cuda {
 

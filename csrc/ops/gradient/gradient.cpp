@@ -14,8 +14,8 @@ void norm_squared(const at::Tensor& x, const at::Tensor& out) {
   FASTSFT_DISPATCH(norm_squared, x, out);
 }
 
-void clip_control(const at::Tensor& control, double max_norm) {
-  FASTSFT_DISPATCH(clip_control, control, max_norm);
+void compute_grad_scale(const at::Tensor& scalars, double max_norm) {
+  FASTSFT_DISPATCH(compute_grad_scale, scalars, max_norm);
 }
 
 void check_accumulate(const at::Tensor& total, const at::Tensor& x) {
@@ -34,20 +34,20 @@ void check_norm_squared(const at::Tensor& x, const at::Tensor& out) {
   check_shape("norm_squared", {"out", out}, {1});
 }
 
-void check_clip_control(const at::Tensor& control, double) {
-  check_control("clip_control", control);
+void check_compute_grad_scale(const at::Tensor& scalars, double) {
+  check_step_scalars("compute_grad_scale", scalars);
 }
 
-void check_control(const char* op, const at::Tensor& control) {
-  check_tensors(op, {{"control", control}});
-  check_dtype(op, {"control", control}, at::kDouble);
-  check_shape(op, {"control", control}, {kControlSize});
+void check_step_scalars(const char* op, const at::Tensor& scalars) {
+  check_tensors(op, {{"scalars", scalars}});
+  check_dtype(op, {"scalars", scalars}, at::kDouble);
+  check_shape(op, {"scalars", scalars}, {kNumStepScalars});
 }
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("accumulate(Tensor(a!) total, Tensor x) -> ()");
   m.def("norm_squared(Tensor x, Tensor(a!) out) -> ()");
-  m.def("clip_control(Tensor(a!) control, float max_norm) -> ()");
+  m.def("compute_grad_scale(Tensor(a!) scalars, float max_norm) -> ()");
 }
 
 }  // namespace fastsft

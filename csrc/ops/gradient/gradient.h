@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 
 namespace fastsft {
 
@@ -16,16 +16,16 @@ void accumulate(const at::Tensor& total, const at::Tensor& x);
 // float64.
 void norm_squared(const at::Tensor& x, const at::Tensor& out);
 
-// On the control block of ops/gradient/control_slots.h, with norm = sqrt(norm_squared), writes
+// On the scalars block of ops/gradient/step_scalars.h, with norm = sqrt(norm_squared), writes
 //   grad_scale = min(1, float32(max_norm / (norm + 1e-6)))   (torch.nn.utils.clip_grad_norm_)
 //                1 when max_norm <= 0;  NaN when loss or norm is not finite
 //   step       = step + 1 unless grad_scale is NaN
-void clip_control(const at::Tensor& control, double max_norm);
+void compute_grad_scale(const at::Tensor& scalars, double max_norm);
 
 void check_accumulate(const at::Tensor& total, const at::Tensor& x);
 void check_norm_squared(const at::Tensor& x, const at::Tensor& out);
-void check_clip_control(const at::Tensor& control, double max_norm);
-// Of every op that reads the control block.
-void check_control(const char* op, const at::Tensor& control);
+void check_compute_grad_scale(const at::Tensor& scalars, double max_norm);
+// Of every op that reads the scalars block.
+void check_step_scalars(const char* op, const at::Tensor& scalars);
 
 }  // namespace fastsft

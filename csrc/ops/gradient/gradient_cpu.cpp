@@ -42,15 +42,15 @@ void norm_squared_cpu(const at::Tensor& x, const at::Tensor& out) {
   for (double sum : sums) *out.data_ptr<double>() += sum;
 }
 
-void clip_control_cpu(const at::Tensor& control, double max_norm) {
-  check_clip_control(control, max_norm);
-  double* values = control.data_ptr<double>();
-  const double norm = std::sqrt(values[kControlNormSquared]);
-  const bool good = std::isfinite(values[kControlLoss]) && std::isfinite(norm);
+void compute_grad_scale_cpu(const at::Tensor& scalars, double max_norm) {
+  check_compute_grad_scale(scalars, max_norm);
+  double* values = scalars.data_ptr<double>();
+  const double norm = std::sqrt(values[kStepNormSquared]);
+  const bool good = std::isfinite(values[kStepLoss]) && std::isfinite(norm);
   float scale = 1.0f;
   if (max_norm > 0) scale = std::min(1.0f, static_cast<float>(max_norm / (norm + 1e-6)));
-  values[kControlGradScale] = good ? scale : std::numeric_limits<double>::quiet_NaN();
-  if (good) values[kControlStep] += 1;
+  values[kStepGradScale] = good ? scale : std::numeric_limits<double>::quiet_NaN();
+  if (good) values[kStepNumber] += 1;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void clip_control_cpu(const at::Tensor& control, double max_norm) {
 TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
   m.impl("accumulate", &accumulate_cpu);
   m.impl("norm_squared", &norm_squared_cpu);
-  m.impl("clip_control", &clip_control_cpu);
+  m.impl("compute_grad_scale", &compute_grad_scale_cpu);
 }
 
 }  // namespace fastsft

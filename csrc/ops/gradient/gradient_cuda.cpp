@@ -34,11 +34,11 @@ void norm_squared_cuda(const at::Tensor& x, const at::Tensor& out) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void clip_control_cuda(const at::Tensor& control, double max_norm) {
-  check_clip_control(control, max_norm);
-  const c10::cuda::CUDAGuard guard(control.device());
-  cuda::launch_clip_control(control.data_ptr<double>(), max_norm,
-                            c10::cuda::getCurrentCUDAStream());
+void compute_grad_scale_cuda(const at::Tensor& scalars, double max_norm) {
+  check_compute_grad_scale(scalars, max_norm);
+  const c10::cuda::CUDAGuard guard(scalars.device());
+  cuda::launch_compute_grad_scale(scalars.data_ptr<double>(), max_norm,
+                                  c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -47,7 +47,7 @@ void clip_control_cuda(const at::Tensor& control, double max_norm) {
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("accumulate", &accumulate_cuda);
   m.impl("norm_squared", &norm_squared_cuda);
-  m.impl("clip_control", &clip_control_cuda);
+  m.impl("compute_grad_scale", &compute_grad_scale_cuda);
 }
 
 }  // namespace fastsft

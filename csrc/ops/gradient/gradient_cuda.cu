@@ -3,8 +3,8 @@
 
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
-#include "ops/gradient/control_slots.h"
 #include "ops/gradient/gradient_launch.h"
+#include "ops/gradient/step_scalars.h"
 
 namespace fastsft::cuda {
 namespace {
@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(kThreads) total_kernel(const double* parts, do
   if (threadIdx.x == 0) *out += sum;
 }
 
-__global__ void clip_control_kernel(double* control, double max_norm) {
-  const double norm = sqrt(control[kControlNormSquared]);
-  const bool good = isfinite(control[kControlLoss]) && isfinite(norm);
+__global__ void grad_scale_kernel(double* scalars, double max_norm) {
+  const double norm = sqrt(scalars[kStepNormSquared]);
+  const bool good = isfinite(scalars[kStepLoss]) && isfinite(norm);
   float scale = 1.0f;
   if (max_norm > 0) scale = fminf(1.0f, static_cast<float>(max_norm / (norm + 1e-6)));
-  control[kControlGradScale] = good ? static_cast<double>(scale) : nan("");
-  if (good) control[kControlStep] += 1;
+  scalars[kStepGradScale] = good ? static_cast<double>(scale) : nan("");
+  if (good) scalars[kStepNumber] += 1;
 }
 
 }  // namespace
@@ -110,8 +110,8 @@ void launch_norm_squared(const void* x, int64_t count, int width, double* parts,
   total_kernel<<<1, kThreads, 0, stream>>>(parts, out);
 }
 
-void launch_clip_control(double* control, double max_norm, cudaStream_t stream) {
-  clip_control_kernel<<<1, 1, 0, stream>>>(control, max_norm);
+void launch_compute_grad_scale(double* scalars, double max_norm, cudaStream_t stream) {
+  grad_scale_kernel<<<1, 1, 0, stream>>>(scalars, max_norm);
 }
 
 }  // namespace fastsft::cuda

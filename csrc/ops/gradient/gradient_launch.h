@@ -25,6 +25,6 @@ inline constexpr int kNormSquaredBlocks = 1024;
 void launch_norm_squared(const void* x, int64_t count, int width, double* parts, double* out,
                          Dtype dtype, cudaStream_t stream);
 
-void launch_clip_control(double* control, double max_norm, cudaStream_t stream);
+void launch_compute_grad_scale(double* scalars, double max_norm, cudaStream_t stream);
 
 }  // namespace fastsft::cuda

@@ -8,7 +8,6 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/softmax_rows.h"
 #include "ops/gemm/gemm.h"
-#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {
@@ -50,9 +49,10 @@ void linear_cross_entropy_cpu(
     const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
     const std::optional<at::Tensor>& grad_low_rank,
     const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta, double softcap) {
-  check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
+  check_linear_cross_entropy(
+      LinearCrossEntropyArgs(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
-                             grad_low_rank, grad_low_rank_weight, softcap);
+                             grad_low_rank, grad_low_rank_weight, low_rank_beta, softcap));
   const int64_t tokens = hidden.size(0), step = cpu::logit_chunk_rows(tokens, weight.size(0));
   if (tokens == 0) {  // no chunk will apply beta
     scale_gradient(grad_weight, beta);
@@ -61,6 +61,8 @@ void linear_cross_entropy_cpu(
   }
   const LogitsWorkspace buffers =
       logits_workspace(workspace, hidden, step, weight.size(0), TokenLosses::kNone);
+  // Each chunk of tokens:  logits = rows weight^T;  losses and grad_logits from the logits;
+  // grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count),

@@ -10,7 +10,6 @@
 #include "ops/cuda/arguments.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear_cross_entropy/cross_entropy_launch.h"
-#include "ops/linear_cross_entropy/logit_chunks.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {
@@ -28,9 +27,10 @@ void linear_cross_entropy_cuda(
     const std::optional<at::Tensor>& low_rank, const std::optional<at::Tensor>& low_rank_weight,
     const std::optional<at::Tensor>& grad_low_rank,
     const std::optional<at::Tensor>& grad_low_rank_weight, double low_rank_beta, double softcap) {
-  check_linear_cross_entropy(hidden, weight, targets, token_weights, label_smoothing, loss,
+  check_linear_cross_entropy(
+      LinearCrossEntropyArgs(hidden, weight, targets, token_weights, label_smoothing, loss,
                              grad_hidden, grad_weight, beta, workspace, low_rank, low_rank_weight,
-                             grad_low_rank, grad_low_rank_weight, softcap);
+                             grad_low_rank, grad_low_rank_weight, low_rank_beta, softcap));
   const c10::cuda::CUDAGuard guard(hidden.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t tokens = hidden.size(0), vocab = weight.size(0);
@@ -42,6 +42,8 @@ void linear_cross_entropy_cuda(
   const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
   const LogitsWorkspace chunks =
       logits_workspace(workspace, hidden, plan.rows, plan.stride, TokenLosses::kKept);
+  // Each chunk of tokens:  logits = rows weight^T;  losses and grad_logits from the logits;
+  // grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
   for (int64_t begin = 0; begin < tokens; begin += plan.rows) {
     const int64_t count = std::min(plan.rows, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count);

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace fastsft {
@@ -30,3 +32,43 @@ int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int6
                                int64_t tokens);
 
 }  // namespace fastsft
+
+namespace fastsft::cpu {
+
+// Tokens are taken in chunks whose logits fill about this much: large enough that the products run
+// at full rate and the head's gradient is touched seldom, small enough to stay far below the
+// batch's logits.
+inline constexpr int64_t kChunkElements = int64_t{8} << 20;
+
+// The most rows of logits at a time.
+inline int64_t logit_chunk_limit(int64_t vocab) {
+  return std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
+}
+
+// Rows of logits at a time, for `tokens` labelled tokens.
+inline int64_t logit_chunk_rows(int64_t tokens, int64_t vocab) {
+  const int64_t limit = logit_chunk_limit(vocab);
+  const int64_t chunks = (tokens + limit - 1) / limit;
+  return chunks == 0 ? 0 : (tokens + chunks - 1) / chunks;
+}
+
+}  // namespace fastsft::cpu
+
+namespace fastsft::cuda {
+
+// How the logits of a batch are cut: chunks of `rows` tokens (the last may have fewer), each row
+// `stride` elements apart so that every row begins at a 16-byte address in either dtype.
+struct LogitsPlan {
+  int64_t rows;
+  int64_t stride;
+};
+
+// Chunks hold at most about 512 MiB of float32 logits, but never fewer than 256 rows, and are of
+// nearly equal size: enough rows for the products to run at full rate and for the head's gradient
+// to be touched seldom.
+LogitsPlan plan_logits(int64_t tokens, int64_t vocab);
+
+// The largest chunk of up to `tokens` tokens: fewer of them may make larger chunks.
+LogitsPlan largest_logits(int64_t tokens, int64_t vocab);
+
+}  // namespace fastsft::cuda

@@ -14,9 +14,10 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const OptionalTensor& grad_weight, double beta, bool remake, double offset) {
-  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake,
-                   offset);
+                       const OptionalTensor& grad_weight, double beta, bool recompute,
+                       double offset) {
+  FASTSFT_DISPATCH(rms_norm_backward, grad_out, x, weight, rstd, grad_x, grad_weight, beta,
+                   recompute, offset);
 }
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
@@ -48,7 +49,7 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                             double beta, bool /*remake*/, double /*offset*/) {
+                             double beta, bool /*recompute*/, double /*offset*/) {
   constexpr const char* kOp = "rms_norm_backward";
   check_tensors(
       kOp,
@@ -78,7 +79,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "rms_norm_backward(Tensor(a!) grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(b!) "
       "grad_x, "
-      "Tensor(c!)? grad_weight, float beta, bool remake=False, float offset=0.0) -> ()");
+      "Tensor(c!)? grad_weight, float beta, bool recompute=False, float offset=0.0) -> ()");
 }
 
 }  // namespace fastsft

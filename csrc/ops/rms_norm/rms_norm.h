@@ -21,10 +21,11 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 //   grad_x += rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
 // grad_x has the dtype of x. Deterministic for a given number of threads. Without `grad_weight`
-// only grad_x is made. With `remake` grad_out is overwritten by the `out` of rms_norm, to the bit.
+// only grad_x is made. With `recompute` grad_out is overwritten by the `out` of rms_norm, to the
+// bit.
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,
-                       const OptionalTensor& grad_weight, double beta, bool remake = false,
+                       const OptionalTensor& grad_weight, double beta, bool recompute = false,
                        double offset = 0);
 
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
@@ -33,6 +34,6 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                             double beta, bool remake, double offset);
+                             double beta, bool recompute, double offset);
 
 }  // namespace fastsft

@@ -34,15 +34,15 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
-                           bool remake, double offset) {
-  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake, offset);
+                           bool recompute, double offset) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, recompute, offset);
   const int64_t rows = x.size(0), hidden = x.size(1);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     const auto add_rows = [&](int64_t begin, int64_t end, float* part) {
       const int64_t at = begin * hidden;
       cpu::rms_norm_backward_rows(grad_out.data_ptr<T>() + at, x.data_ptr<T>() + at,
                                   weight.data_ptr<T>(), rstd.data_ptr<float>() + begin,
-                                  grad_x.data_ptr<T>() + at, part, end - begin, hidden, remake,
+                                  grad_x.data_ptr<T>() + at, part, end - begin, hidden, recompute,
                                   static_cast<float>(offset));
     };
     if (grad_weight)

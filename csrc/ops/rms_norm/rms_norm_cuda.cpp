@@ -39,8 +39,8 @@ void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at
 void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& rstd,
                             const at::Tensor& grad_x, const OptionalTensor& grad_weight,
-                            double beta, bool remake, double offset) {
-  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, remake, offset);
+                            double beta, bool recompute, double offset) {
+  check_rms_norm_backward(grad_out, x, weight, rstd, grad_x, grad_weight, beta, recompute, offset);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const int64_t rows = x.size(0), hidden = x.size(1);
@@ -60,7 +60,7 @@ void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
                                   .rows = rows,
                                   .hidden = hidden,
                                   .blocks = blocks,
-                                  .remake = remake,
+                                  .recompute = recompute,
                                   .offset = static_cast<float>(offset),
                                   .width = width,
                                   .plan = plan},

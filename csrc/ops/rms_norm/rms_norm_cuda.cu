@@ -256,7 +256,7 @@ void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) 
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
-  (args.remake ? launch_backward<true> : launch_backward<false>)(args, dtype, stream);
+  (args.recompute ? launch_backward<true> : launch_backward<false>)(args, dtype, stream);
 }
 
 }  // namespace fastsft::cuda

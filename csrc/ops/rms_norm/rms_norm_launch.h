@@ -36,7 +36,7 @@ struct RmsNormBackwardArgs {
   float* parts;
   int64_t rows, hidden;
   int64_t blocks;
-  bool remake;  // grad_out is overwritten by what the forward pass wrote
+  bool recompute;  // grad_out is overwritten by what the forward pass wrote
   float offset;
   int width;
   RowPlan plan;

@@ -93,9 +93,9 @@ FASTSFT_INLINE void backward(T* grad_out, const T* x, const T* weight, const flo
 
 template <typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* x, const T* weight, const float* rstd, T* grad_x,
-                             float* grad_weight, int64_t rows, int64_t hidden, bool remake,
+                             float* grad_weight, int64_t rows, int64_t hidden, bool recompute,
                              float offset) {
-  if (remake)
+  if (recompute)
     backward<true>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, offset);
   else
     backward<false>(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, offset);
@@ -123,23 +123,23 @@ FASTSFT_CLONES void rms_norm_rows(const float16* x, const float16* residual, con
 
 FASTSFT_CLONES void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight,
                                            const float* rstd, float* grad_x, float* grad_weight,
-                                           int64_t rows, int64_t hidden, bool remake,
+                                           int64_t rows, int64_t hidden, bool recompute,
                                            float offset) {
-  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake, offset);
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, recompute, offset);
 }
 
 FASTSFT_CLONES void rms_norm_backward_rows(bfloat16* grad_out, const bfloat16* x,
                                            const bfloat16* weight, const float* rstd,
                                            bfloat16* grad_x, float* grad_weight, int64_t rows,
-                                           int64_t hidden, bool remake, float offset) {
-  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake, offset);
+                                           int64_t hidden, bool recompute, float offset) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, recompute, offset);
 }
 
 FASTSFT_CLONES void rms_norm_backward_rows(float16* grad_out, const float16* x,
                                            const float16* weight, const float* rstd,
                                            float16* grad_x, float* grad_weight, int64_t rows,
-                                           int64_t hidden, bool remake, float offset) {
-  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, remake, offset);
+                                           int64_t hidden, bool recompute, float offset) {
+  backward(grad_out, x, weight, rstd, grad_x, grad_weight, rows, hidden, recompute, offset);
 }
 
 }  // namespace fastsft::cpu

@@ -9,7 +9,7 @@ namespace fastsft::cpu {
 
 // Rows [0, rows) of rms_norm and its backward on one thread; the formulas are in
 // ops/rms_norm/rms_norm.h. `residual` and `sum` may be null together. `grad_weight` is added to, or
-// null. With `remake` grad_out is overwritten by the forward pass' `out`.
+// null. With `recompute` grad_out is overwritten by the forward pass' `out`.
 void rms_norm_rows(const float* x, const float* residual, const float* weight, float eps,
                    float* sum, float* out, float* rstd, int64_t rows, int64_t hidden, float offset);
 void rms_norm_rows(const c10::BFloat16* x, const c10::BFloat16* residual,
@@ -21,13 +21,13 @@ void rms_norm_rows(const c10::Half* x, const c10::Half* residual, const c10::Hal
 
 void rms_norm_backward_rows(float* grad_out, const float* x, const float* weight, const float* rstd,
                             float* grad_x, float* grad_weight, int64_t rows, int64_t hidden,
-                            bool remake, float offset);
+                            bool recompute, float offset);
 void rms_norm_backward_rows(c10::BFloat16* grad_out, const c10::BFloat16* x,
                             const c10::BFloat16* weight, const float* rstd, c10::BFloat16* grad_x,
-                            float* grad_weight, int64_t rows, int64_t hidden, bool remake,
+                            float* grad_weight, int64_t rows, int64_t hidden, bool recompute,
                             float offset);
 void rms_norm_backward_rows(c10::Half* grad_out, const c10::Half* x, const c10::Half* weight,
                             const float* rstd, c10::Half* grad_x, float* grad_weight, int64_t rows,
-                            int64_t hidden, bool remake, float offset);
+                            int64_t hidden, bool recompute, float offset);
 
 }  // namespace fastsft::cpu

@@ -9,7 +9,7 @@
 #include "ops/cpu/flat_kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd.h"
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_piece.h"
 
 namespace fastsft {
@@ -26,9 +26,9 @@ FASTSFT_CLONES void sgd_range(float* param, const float* grad, int64_t count, fl
 }
 
 void sgd_cpu(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
-             const at::Tensor& grad, const at::Tensor& control, double lr, double weight_decay) {
-  check_sgd(param, compute_copy, grad, control, lr, weight_decay);
-  const auto scale = static_cast<float>(control.data_ptr<double>()[kControlGradScale]);
+             const at::Tensor& grad, const at::Tensor& scalars, double lr, double weight_decay) {
+  check_sgd(param, compute_copy, grad, scalars, lr, weight_decay);
+  const auto scale = static_cast<float>(scalars.data_ptr<double>()[kStepGradScale]);
   if (!std::isfinite(scale)) return;
   const auto update = [&](int64_t begin, int64_t size) {
     MasterPiece master(param, compute_copy, begin, size);

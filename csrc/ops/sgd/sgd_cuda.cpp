@@ -12,12 +12,12 @@ namespace fastsft {
 namespace {
 
 void sgd_cuda(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
-              const at::Tensor& grad, const at::Tensor& control, double lr, double weight_decay) {
-  check_sgd(param, compute_copy, grad, control, lr, weight_decay);
+              const at::Tensor& grad, const at::Tensor& scalars, double lr, double weight_decay) {
+  check_sgd(param, compute_copy, grad, scalars, lr, weight_decay);
   const c10::cuda::CUDAGuard guard(param.device());
   cuda::launch_sgd({.master = cuda::master_of(param, compute_copy),
                     .grad = grad.data_ptr(),
-                    .control = control.data_ptr<double>(),
+                    .scalars = scalars.data_ptr<double>(),
                     .count = param.numel(),
                     .lr = static_cast<float>(lr),
                     .weight_decay = static_cast<float>(weight_decay),

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/gradient/control_slots.h"
+#include "ops/gradient/step_scalars.h"
 #include "ops/master/master_access.cuh"
 #include "ops/sgd/sgd_launch.h"
 
@@ -25,7 +25,7 @@ __device__ void update(const SgdArgs& args, int64_t at, float scale) {
 
 template <typename Master, typename Grad, int kWidth>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(SgdArgs args) {
-  const float scale = static_cast<float>(args.control[kControlGradScale]);
+  const float scale = static_cast<float>(args.scalars[kStepGradScale]);
   if (!isfinite(scale)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t accesses = args.count / kWidth;

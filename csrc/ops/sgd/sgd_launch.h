@@ -9,11 +9,11 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/sgd/sgd.h; `control` is ops/gradient/control_slots.h on the device.
+// Formula: ops/sgd/sgd.h; `scalars` is ops/gradient/step_scalars.h on the device.
 struct SgdArgs {
   MasterArgs master;
   const void* grad;
-  const double* control;
+  const double* scalars;
   int64_t count;
   float lr, weight_decay;
   int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes

@@ -11,8 +11,8 @@ void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
 }
 
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up, bool remake, bool gelu) {
-  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up, remake, gelu);
+                     const at::Tensor& grad_gate_up, bool recompute, bool gelu) {
+  FASTSFT_DISPATCH(swiglu_backward, grad_out, gate_up, grad_gate_up, recompute, gelu);
 }
 
 void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool /*gelu*/) {
@@ -28,7 +28,7 @@ void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool /*gelu*
 }
 
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up, bool /*remake*/, bool gelu) {
+                           const at::Tensor& grad_gate_up, bool /*recompute*/, bool gelu) {
   check_swiglu(gate_up, grad_out, gelu);
   check_tensors("swiglu_backward", {{"gate_up", gate_up}, {"grad_gate_up", grad_gate_up}});
   check_shape("swiglu_backward", {"grad_gate_up", grad_gate_up}, gate_up.sizes());
@@ -41,7 +41,7 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("swiglu(Tensor gate_up, Tensor(a!) out, bool gelu=False) -> ()");
   m.def(
       "swiglu_backward(Tensor(a!) grad_out, Tensor gate_up, Tensor(b!) grad_gate_up, "
-      "bool remake=False, bool gelu=False) -> ()");
+      "bool recompute=False, bool gelu=False) -> ()");
 }
 
 }  // namespace fastsft

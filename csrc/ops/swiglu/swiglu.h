@@ -10,13 +10,13 @@ namespace fastsft {
 //   float32.
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu = false);
 
-// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `remake`
+// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `recompute`
 // grad_out is overwritten by what swiglu(gate_up) gives, to the bit.
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                     const at::Tensor& grad_gate_up, bool remake = false, bool gelu = false);
+                     const at::Tensor& grad_gate_up, bool recompute = false, bool gelu = false);
 
 void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu);
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                           const at::Tensor& grad_gate_up, bool remake, bool gelu);
+                           const at::Tensor& grad_gate_up, bool recompute, bool gelu);
 
 }  // namespace fastsft

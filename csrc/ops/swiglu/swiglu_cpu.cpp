@@ -57,8 +57,8 @@ FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t row
 
 template <typename Gate, typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
-                             bool remake) {
-  if (remake)
+                             bool recompute) {
+  if (recompute)
     backward<Gate, true>(grad_out, gate_up, grad, rows, width);
   else
     backward<Gate, false>(grad_out, gate_up, grad, rows, width);
@@ -66,11 +66,11 @@ FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t row
 
 template <typename T>
 FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t rows, int64_t width,
-                             bool remake, bool gelu) {
+                             bool recompute, bool gelu) {
   if (gelu)
-    backward<GeluTanh>(grad_out, gate_up, grad, rows, width, remake);
+    backward<GeluTanh>(grad_out, gate_up, grad, rows, width, recompute);
   else
-    backward<Silu>(grad_out, gate_up, grad, rows, width, remake);
+    backward<Silu>(grad_out, gate_up, grad, rows, width, recompute);
 }
 
 // Rows of both directions on one thread.
@@ -90,20 +90,20 @@ FASTSFT_CLONES void swiglu_rows(const float16* gate_up, float16* out, int64_t ro
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(float* grad_out, const float* gate_up, float* grad_gate_up,
-                                         int64_t rows, int64_t width, bool remake, bool gelu) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
+                                         int64_t rows, int64_t width, bool recompute, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, recompute, gelu);
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(bfloat16* grad_out, const bfloat16* gate_up,
                                          bfloat16* grad_gate_up, int64_t rows, int64_t width,
-                                         bool remake, bool gelu) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
+                                         bool recompute, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, recompute, gelu);
 }
 
 FASTSFT_CLONES void swiglu_backward_rows(float16* grad_out, const float16* gate_up,
                                          float16* grad_gate_up, int64_t rows, int64_t width,
-                                         bool remake, bool gelu) {
-  backward(grad_out, gate_up, grad_gate_up, rows, width, remake, gelu);
+                                         bool recompute, bool gelu) {
+  backward(grad_out, gate_up, grad_gate_up, rows, width, recompute, gelu);
 }
 
 }  // namespace
@@ -124,14 +124,15 @@ void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
 }
 
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                         const at::Tensor& grad_gate_up, bool remake, bool gelu) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake, gelu);
+                         const at::Tensor& grad_gate_up, bool recompute, bool gelu) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, recompute, gelu);
   const int64_t rows = grad_out.size(0), width = grad_out.size(1);
   cpu::dispatch(grad_out.scalar_type(), [&]<typename T>() {
     at::parallel_for(0, rows, cpu::rows_per_task(width), [&](int64_t begin, int64_t end) {
       const int64_t at = 2 * begin * width;
       cpu::swiglu_backward_rows(grad_out.data_ptr<T>() + begin * width, gate_up.data_ptr<T>() + at,
-                                grad_gate_up.data_ptr<T>() + at, end - begin, width, remake, gelu);
+                                grad_gate_up.data_ptr<T>() + at, end - begin, width, recompute,
+                                gelu);
     });
   });
 }

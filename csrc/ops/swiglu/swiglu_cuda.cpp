@@ -13,13 +13,13 @@ namespace {
 
 // `out` is the activation, or with a grad_out the gradient of gate_up.
 void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out,
-            bool remake, bool gelu) {
+            bool recompute, bool gelu) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   const int64_t width = gate_up.size(1) / 2;
   cuda::launch_swiglu({.gate_up = gate_up.data_ptr(),
                        .grad_out = grad_out.defined() ? grad_out.data_ptr() : nullptr,
                        .out = out.data_ptr(),
-                       .remake = remake,
+                       .recompute = recompute,
                        .gelu = gelu,
                        .rows = gate_up.size(0),
                        .width = width,
@@ -34,9 +34,9 @@ void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
 }
 
 void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
-                          const at::Tensor& grad_gate_up, bool remake, bool gelu) {
-  check_swiglu_backward(grad_out, gate_up, grad_gate_up, remake, gelu);
-  launch(gate_up, grad_out, grad_gate_up, remake, gelu);
+                          const at::Tensor& grad_gate_up, bool recompute, bool gelu) {
+  check_swiglu_backward(grad_out, gate_up, grad_gate_up, recompute, gelu);
+  launch(gate_up, grad_out, grad_gate_up, recompute, gelu);
 }
 
 }  // namespace

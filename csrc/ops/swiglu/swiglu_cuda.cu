@@ -73,7 +73,7 @@ void launch(const SwigluArgs& args, Dtype dtype, cudaStream_t stream) {
   dispatch(dtype, args.access, [&]<typename T, int kWidth>() {
     if (args.grad_out == nullptr)
       forward_kernel<kGelu, T, kWidth><<<blocks, threads, 0, stream>>>(args);
-    else if (args.remake)
+    else if (args.recompute)
       backward_kernel<kGelu, T, kWidth, true><<<blocks, threads, 0, stream>>>(args);
     else
       backward_kernel<kGelu, T, kWidth, false><<<blocks, threads, 0, stream>>>(args);

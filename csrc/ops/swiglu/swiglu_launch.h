@@ -14,7 +14,7 @@ struct SwigluArgs {
   const void* gate_up;
   void* grad_out;  // null: forward
   void* out;       // forward: the activation; backward: the gradient of gate_up
-  bool remake;     // backward: grad_out is overwritten by the activation
+  bool recompute;  // backward: grad_out is overwritten by the activation
   bool gelu;       // else SiLU
   int64_t rows, width;
   int access;

@@ -17,7 +17,8 @@ class CharacterTable {
   int32_t find(char32_t character) const {
     return numbers_[pages_[(character >> 8) % kPages] * kPage + (character & 0xFF)];
   }
-  // `character` is at most U+10FFFF. The first number that is set stays: false for a later one.
+  // `character` is at most U+10FFFF. Returns false, without overwriting, if the character already
+  // has a number.
   bool add(char32_t character, int32_t number) {
     uint16_t& page = pages_[(character >> 8) % kPages];
     if (page == 0) {

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <span>
 
-#include "tokenizer/bpe/long_word_cache.h"
 #include "tokenizer/bpe/pair_table.h"
+#include "tokenizer/bpe/word_cache.h"
 
 namespace fastsft {
 
-// The merges of one word of up to kLanes - 1 tokens. A pair is its rank and, for the leftmost of
-// equals, the position of its left token. Joined tokens keep the position of their first one. A
-// neighbour that joins with nothing is at either end, so that nothing depends on where a pair
-// is. Several words can be merged in turns: one does not wait for the memory that another needs.
+// BPE merge state of one word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
+// position), so the minimum is the leftmost pair of lowest rank. A merged token keeps the position
+// of its first part. Sentinels at both ends remove boundary checks. Several words are interleaved
+// to hide memory latency.
 template <size_t kLanes>
 class MergeLanes {
  public:

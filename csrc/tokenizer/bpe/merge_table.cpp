@@ -1,9 +1,12 @@
 #include "tokenizer/bpe/merge_table.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "tokenizer/bpe/character_table.h"
+#include "tokenizer/bpe/text_index.h"
 
 namespace fastsft {
 namespace {
@@ -50,5 +53,82 @@ void MergeTable::add_neighbours(std::string_view text) {
     neighbours_.add(left, right, {0, 0});
   }
 }
+
+namespace {
+
+// Equal scores get equal ranks: only the score orders merges, then the position.
+std::vector<int32_t> rank_pieces(const std::vector<ScoredPiece>& pieces) {
+  std::vector<float> scores;
+  for (const ScoredPiece& piece : pieces) scores.push_back(piece.score);
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  std::vector<int32_t> ranks;
+  for (const ScoredPiece& piece : pieces) {
+    const auto at = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+    ranks.push_back(static_cast<int32_t>(at - scores.begin()));
+  }
+  return ranks;
+}
+
+bool is_character(std::string_view text) { return text.size() == utf8_char_size(text[0]); }
+
+class Derivation {
+ public:
+  explicit Derivation(const SentencePieceModel& model)
+      : pieces_(model.pieces), ids_(model.pieces.size()) {
+    rules_.num_pieces = static_cast<int32_t>(pieces_.size());
+    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
+      const ScoredPiece& piece = pieces_[id];
+      if (piece.type != PieceType::kNormal) continue;
+      ids_.add(piece.text, id);
+      if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
+    }
+    int32_t next = rules_.num_pieces;  // of the characters that only occur inside pieces
+    for (const ScoredPiece& piece : pieces_) {
+      if (piece.type != PieceType::kNormal || is_character(piece.text)) continue;
+      rules_.merged.push_back(piece.text);
+      for (size_t at = 0; at < piece.text.size(); at += utf8_char_size(piece.text[at])) {
+        const size_t known = rules_.characters.size();
+        number(utf8_code_point(piece.text, at), next);
+        next += static_cast<int32_t>(rules_.characters.size() - known);
+      }
+    }
+  }
+
+  MergeRules run() {
+    const std::vector<int32_t> ranks = rank_pieces(pieces_);
+    for (int32_t id = 0; id < rules_.num_pieces; ++id) {
+      const std::string_view text = pieces_[id].text;
+      if (pieces_[id].type != PieceType::kNormal || is_character(text)) continue;
+      for (size_t at = utf8_char_size(text[0]); at < text.size(); at += utf8_char_size(text[at])) {
+        const int32_t left = symbol_of(text.substr(0, at));
+        if (left == CharacterTable::kMissing) continue;
+        const int32_t right = symbol_of(text.substr(at));
+        if (right != CharacterTable::kMissing) rules_.rules.push_back({left, right, ranks[id], id});
+      }
+    }
+    return std::move(rules_);
+  }
+
+ private:
+  void number(char32_t character, int32_t symbol) {
+    if (table_.add(character, symbol)) rules_.characters.emplace_back(character, symbol);
+  }
+
+  int32_t symbol_of(std::string_view text) const {
+    if (is_character(text)) return table_.find(utf8_code_point(text, 0));
+    static_assert(TextIndex::kMissing == CharacterTable::kMissing);
+    return ids_.find(text);
+  }
+
+  const std::vector<ScoredPiece>& pieces_;
+  MergeRules rules_;
+  CharacterTable table_;
+  TextIndex ids_;
+};
+
+}  // namespace
+
+MergeRules derive_merge_rules(const SentencePieceModel& model) { return Derivation(model).run(); }
 
 }  // namespace fastsft

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tokenizer/bpe/long_word_cache.h"
 #include "tokenizer/bpe/pair_table.h"
+#include "tokenizer/bpe/word_cache.h"
 
 namespace fastsft {
 

@@ -61,14 +61,15 @@ void PairTable::visit_pairs(const Bucket* buckets, size_t count, const Visit& vi
 
 void PairTable::grow() {
   const size_t count = std::exchange(num_buckets_, 2 * num_buckets_);
-  const ZeroedPages old = std::exchange(pages_, ZeroedPages(num_buckets_ * sizeof(Bucket)));
+  const AnonymousMapping old =
+      std::exchange(pages_, AnonymousMapping(num_buckets_ * sizeof(Bucket)));
   num_pairs_ = 0;
   visit_pairs(static_cast<const Bucket*>(old.data()), count,
               [&](uint64_t key, Join join) { place(key, join); });
 }
 
 void PairTable::make_square(int32_t first) {
-  square_ = ZeroedPages(kSide * kSide * sizeof(Near));
+  square_ = AnonymousMapping(kSide * kSide * sizeof(Near));
   first_ = static_cast<uint32_t>(first);
   side_ = kSide;
   visit_pairs(buckets(), num_buckets_, [&](uint64_t key, Join join) {

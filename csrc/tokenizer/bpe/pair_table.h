@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/zeroed_pages.h"
+#include "core/anonymous_mapping.h"
 
 namespace fastsft {
 
@@ -92,8 +92,8 @@ class PairTable {
 
   size_t num_buckets_;  // below 2^32
   size_t num_pairs_ = 0;
-  ZeroedPages pages_;
-  ZeroedPages square_{0};
+  AnonymousMapping pages_;
+  AnonymousMapping square_{0};
   uint32_t first_ = 0;
   uint32_t side_ = 0;  // kSide when there is a square
 };

@@ -25,7 +25,7 @@ bool TextIndex::add(std::string_view text, int32_t id) {
 
 void TextIndex::grow() {
   const size_t size = mask_ + 1;
-  const ZeroedPages old = std::exchange(slots_, ZeroedPages(2 * size * sizeof(Slot)));
+  const AnonymousMapping old = std::exchange(slots_, AnonymousMapping(2 * size * sizeof(Slot)));
   mask_ = 2 * size - 1;
   const auto* held = static_cast<const Slot*>(old.data());
   for (const Slot& slot : std::span(held, size)) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/zeroed_pages.h"
+#include "core/anonymous_mapping.h"
 
 namespace fastsft {
 
@@ -54,7 +54,7 @@ class TextIndex {
 
   size_t mask_;
   size_t num_texts_ = 0;
-  ZeroedPages slots_;
+  AnonymousMapping slots_;
   std::string texts_;
 };
 

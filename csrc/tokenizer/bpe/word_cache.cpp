@@ -52,11 +52,11 @@ WordCache::Entry* WordCache::find_place(uint32_t hash) const {
 
 // Words that shared two buckets part or stay together, so none is lost.
 void WordCache::grow() {
-  const ZeroedPages old_pages = std::move(pages_);
+  const AnonymousMapping old_pages = std::move(pages_);
   const Entry* old = entries_;
   const size_t count = 2 * (mask_ + 1);
   const size_t num_buckets = std::min(kGrowth * (mask_ + 1), max_buckets_);
-  pages_ = ZeroedPages(2 * num_buckets * sizeof(Entry));
+  pages_ = AnonymousMapping(2 * num_buckets * sizeof(Entry));
   entries_ = static_cast<Entry*>(pages_.data());
   mask_ = num_buckets - 1;
   num_inserted_ = 0;

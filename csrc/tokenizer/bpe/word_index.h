@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/zeroed_pages.h"
+#include "core/anonymous_mapping.h"
 #include "tokenizer/bpe/word_cache.h"
 
 namespace fastsft {
@@ -45,8 +45,8 @@ class WordIndex {
 
   size_t mask_;
   size_t num_words_ = 0;
-  ZeroedPages keys_;
-  ZeroedPages ids_;
+  AnonymousMapping keys_;
+  AnonymousMapping ids_;
 };
 
 }  // namespace fastsft

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "core/error.h"
-#include "tokenizer/bpe/self_merges.h"
+#include "tokenizer/bpe/single_token_proof.h"
 #include "tokenizer/byte_level/byte_alphabet.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
 
 namespace fastsft {
 namespace {
@@ -22,10 +22,10 @@ bool is_high_soon(std::string_view text) {
 
 PairTable make_pairs(const TokenizerJson& json) {
   if (json.pieces.size() + json.added_tokens.size() >= PairTable::kMaxIds) {
-    throw NotNative(concat("a vocabulary of ", json.pieces.size(), " pieces"));
+    throw UnsupportedTokenizer(concat("a vocabulary of ", json.pieces.size(), " pieces"));
   }
   if (json.merges.size() >= PairTable::kNone) {
-    throw NotNative(concat(json.merges.size(), " merges"));
+    throw UnsupportedTokenizer(concat(json.merges.size(), " merges"));
   }
   PairTable pairs(json.merges.size());
   for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
@@ -40,7 +40,7 @@ PairTable make_pairs(const TokenizerJson& json) {
 ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges)
     : pattern_(pattern),
       ignores_merges_(ignores_merges),
-      classify_(find_classifier()),
+      classify_(byte_classifier()),
       pairs_(make_pairs(json)),
       whole_words_(json.pieces.size()) {
   index_bytes(json);
@@ -56,13 +56,14 @@ void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
     if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>((*bytes)[0])] = piece.id;
   }
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
-    if (byte_ids_[byte] < 0) throw NotNative(concat("a vocabulary without the byte ", byte));
+    if (byte_ids_[byte] < 0)
+      throw UnsupportedTokenizer(concat("a vocabulary without the byte ", byte));
   }
 }
 
 void ByteLevelBpe::index_whole_pieces(const TokenizerJson& json) {
   // Tokens that a text of their bytes becomes; where merges are ignored each piece is one.
-  std::optional<SelfMerges> proven;
+  std::optional<SingleTokenProof> proven;
   if (!ignores_merges_) {
     proven.emplace(pairs_, json.pieces.size() + json.added_tokens.size());
     for (const int32_t id : byte_ids_) proven->add_symbol(id);
@@ -204,7 +205,7 @@ void ByteLevelBpe::encode(std::string_view text, uint32_t offset, Scratch& scrat
     const size_t end = find_ends(text, begin, scratch);
     scratch.batch_.load(text, begin, std::span(scratch.ends_).first(scratch.num_ends_),
                         scratch.cache_);
-    merge_side_by_side(scratch.missing_.learn(scratch.batch_, whole_words_, scratch.cache_),
+    merge_side_by_side(scratch.missing_.resolve(scratch.batch_, whole_words_, scratch.cache_),
                        scratch);
     scratch.batch_.write(scratch.cache_, writer, encode_other);
     begin = end;

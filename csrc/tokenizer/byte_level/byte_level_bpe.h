@@ -6,9 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/bpe/long_word_cache.h"
 #include "tokenizer/bpe/merge_lanes.h"
-#include "tokenizer/bpe/missing_words.h"
 #include "tokenizer/bpe/pair_merger.h"
 #include "tokenizer/bpe/pair_table.h"
 #include "tokenizer/bpe/text_index.h"
@@ -27,8 +25,8 @@ namespace fastsft {
 class ByteLevelBpe {
  public:
   // With `ignores_merges` a piece that is in the vocabulary is that token, whatever its merges
-  // say. Throws NotNative when a byte has no token or there are more pieces (2^21) or merges (2^22)
-  // than the tables hold.
+  // say. Throws UnsupportedTokenizer when a byte has no token or there are more pieces (2^21) or
+  // merges (2^22) than the tables hold.
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
   // Caches and buffers of one thread.
@@ -82,7 +80,7 @@ class ByteLevelBpe::Scratch {
   std::vector<WordToken> merged_;
   std::vector<PackedToken> packed_;
   WordBatch batch_;
-  MissingWords missing_;
+  CacheMisses missing_;
   std::array<MergeLanes<16>, kSideBySide> lanes_;
   size_t num_ends_ = 0;
   std::array<uint32_t, WordBatch::kMaxWords> ends_;  // of the pieces that are encoded next

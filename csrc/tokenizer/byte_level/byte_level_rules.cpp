@@ -1,6 +1,6 @@
 #include "core/error.h"
 #include "tokenizer/byte_level/byte_level_tokenizer.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
 
 namespace fastsft {
 namespace {
@@ -14,7 +14,7 @@ bool parse_normalizer(const Json& section) {
   const std::string type = type_or_none(section);
   if (type == "none") return false;
   if (type == "NFC") return true;
-  if (type != "Sequence") throw NotNative("the normalizer " + in_quotes(type));
+  if (type != "Sequence") throw UnsupportedTokenizer("the normalizer " + in_quotes(type));
   bool normalizes = false;
   for (const Json& part : section.at("normalizers")) normalizes |= parse_normalizer(part);
   return normalizes;
@@ -25,13 +25,13 @@ SplitPattern parse_split(const Json& section) {
   const bool invert = section.value("invert", false);
   // Every character is matched, so what is between matches is nothing.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-    throw NotNative("a split of behavior " + in_quotes(behavior));
+    throw UnsupportedTokenizer("a split of behavior " + in_quotes(behavior));
   }
   const Json& pattern = section.at("pattern");
-  if (!pattern.contains("Regex")) throw NotNative("a split at a fixed text");
+  if (!pattern.contains("Regex")) throw UnsupportedTokenizer("a split at a fixed text");
   const auto regex = pattern.at("Regex").get<std::string>();
   const auto known = find_split_pattern(regex);
-  if (!known) throw NotNative("the split pattern " + in_quotes(regex));
+  if (!known) throw UnsupportedTokenizer("the split pattern " + in_quotes(regex));
   return *known;
 }
 
@@ -39,13 +39,13 @@ void parse_pre_tokenizer(const Json& section, const JsonTokenizerSettings& setti
                          ByteLevelRules& rules) {
   if (type_or_none(section) == "ByteLevel") {
     if (!section.value("use_regex", true))
-      throw NotNative("a ByteLevel pre-tokenizer without split");
+      throw UnsupportedTokenizer("a ByteLevel pre-tokenizer without split");
     const bool adds_prefix_space = section.value("add_prefix_space", true);
     rules.adds_prefix_space = settings.add_prefix_space.value_or(adds_prefix_space);
     return;
   }
   if (type_or_none(section) != "Sequence") {
-    throw NotNative("the pre-tokenizer " + in_quotes(type_or_none(section)));
+    throw UnsupportedTokenizer("the pre-tokenizer " + in_quotes(type_or_none(section)));
   }
   const Json& parts = section.at("pretokenizers");
   const bool is_known = parts.size() == 2 && type_or_none(parts[0]) == "Split" &&
@@ -55,7 +55,7 @@ void parse_pre_tokenizer(const Json& section, const JsonTokenizerSettings& setti
   if (!is_known) {
     std::string types;
     for (const Json& part : parts) types += (types.empty() ? "" : ", ") + type_or_none(part);
-    throw NotNative("the pre-tokenizers " + in_quotes(types));
+    throw UnsupportedTokenizer("the pre-tokenizers " + in_quotes(types));
   }
   rules.pattern = parse_split(parts[0]);
 }
@@ -72,7 +72,7 @@ ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
     rules.normalizes_nfc = parse_normalizer(json.normalizer);
     parse_pre_tokenizer(json.pre_tokenizer, settings, rules);
     if (type_or_none(json.decoder) != "ByteLevel") {
-      throw NotNative("the decoder " + in_quotes(type_or_none(json.decoder)));
+      throw UnsupportedTokenizer("the decoder " + in_quotes(type_or_none(json.decoder)));
     }
   } catch (const Json::exception& error) {
     throw_invalid("tokenizer.json: a part is missing or has an unexpected type: ", error.what());

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "tokenizer/byte_level/byte_alphabet.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
 #include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
@@ -58,7 +58,7 @@ ByteLevelTokenizer::ByteLevelTokenizer(const TokenizerJson& json,
       rules_(parse_byte_level_rules(json, settings)),
       normalized_added_(normalize_added(vocabulary(), rules_.normalizes_nfc)),
       original_matcher_(list_unnormalized()),
-      normalized_matcher_(list_pointers(normalized_added_)),
+      normalized_matcher_(pointers_to(normalized_added_)),
       bpe_(json, rules_.pattern, rules_.ignores_merges),
       scratch_([this] { return std::make_unique<Scratch>(bpe_); }),
       parts_are_alone_(!rules_.normalizes_nfc || normalized_matcher_.empty()) {}

@@ -20,14 +20,14 @@ struct ByteLevelRules {
   bool ignores_merges = false;
 };
 
-// Throws NotNative for anything that is not known exactly.
+// Throws UnsupportedTokenizer for anything that is not known exactly.
 ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
                                       const JsonTokenizerSettings& settings);
 
 // Byte-level BPE from a tokenizer.json (GPT-2, Llama 3, Qwen 2 and 3): the ids of `tokenizers`.
 class ByteLevelTokenizer : public VocabularyTokenizer {
  public:
-  // Throws NotNative when fastsft does not reproduce what the file says.
+  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says.
   ByteLevelTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,
@@ -46,7 +46,7 @@ class ByteLevelTokenizer : public VocabularyTokenizer {
   bool cuts_before_spaces() const override { return false; }
 
   // For tests: without special instructions of the processor.
-  void use_portable_code() { bpe_.set_classifier(classify_bytes); }
+  void use_portable_code() { bpe_.set_classifier(byte_classifier(/*portable=*/true)); }
 
  private:
   struct Scratch {

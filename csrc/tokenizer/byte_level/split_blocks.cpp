@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 
+#include "core/byte_classes.h"
+
 namespace fastsft {
 namespace {
 
-constexpr size_t kBlock = 64;
+constexpr size_t kBlock = kByteBlock;
 
 // The lowest `count` bits.
 uint64_t low_bits(size_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
@@ -96,6 +98,13 @@ BlockStarts keep_certain(uint64_t starts, uint64_t spaces, size_t size) {
 
 }  // namespace
 
+ClassifyBytes byte_classifier(bool portable) {
+  using Classifier = ByteClassifier<ClassMasks, ByteSet({'a', 'z', true}), ByteSet({'0', '9'}),
+                                    ByteSet({' ', ' '}, {'\t', '\r'}), ByteSet::of('\n', '\r'),
+                                    ByteSet::of(' '), ByteSet::of('\''), ByteSet({0x80, 0xFF})>;
+  return portable ? Classifier::functions().front() : Classifier::fastest();
+}
+
 BlockStarts find_block_starts(SplitPattern pattern, std::string_view text, ClassifyBytes classify) {
   char copy[kBlock] = {};
   const char* bytes = text.data();
@@ -104,7 +113,7 @@ BlockStarts find_block_starts(SplitPattern pattern, std::string_view text, Class
     bytes = copy;
   }
   ClassMasks masks;
-  classify(bytes, masks);
+  classify(bytes, 1, &masks);
   const size_t seen = std::min(text.size(), kBlock);
   const size_t size = std::min<size_t>(seen, std::countr_zero(masks.high));
   if (size == 0) return {1, 0};

@@ -18,11 +18,10 @@ struct ClassMasks {
   uint64_t high = 0;      // bytes that are not ASCII
 };
 
-// The classes of the 64 bytes at `bytes`, by the widest instructions of the processor.
-using ClassifyBytes = void (*)(const char* bytes, ClassMasks& masks);
-ClassifyBytes find_classifier();
-// Without any special instructions; what the others are compared with.
-void classify_bytes(const char* bytes, ClassMasks& masks);
+// Writes the classes of `count` blocks of 64 bytes.
+using ClassifyBytes = void (*)(const char* bytes, size_t count, ClassMasks* masks);
+// The fastest function of this machine, or the one without vectors to compare it with.
+ClassifyBytes byte_classifier(bool portable = false);
 
 // Where pieces begin in the bytes from the beginning of a piece on. Bit 0 is set. Pieces that
 // begin below `end` are complete: the next one begins there, or the text is over.

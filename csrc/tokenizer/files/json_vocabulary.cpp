@@ -4,7 +4,10 @@
 #include <set>
 
 #include "core/error.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/byte_level/byte_level_tokenizer.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
+#include "tokenizer/sentencepiece/metaspace_tokenizer.h"
+#include "tokenizer/sentencepiece/sentencepiece_model.h"
 
 namespace fastsft {
 
@@ -25,7 +28,8 @@ JsonVocabulary::JsonVocabulary(const TokenizerJson& json, const std::vector<Give
     add(token);
     const int32_t id = find_id(token.text);
     if (id != token.id) {
-      throw NotNative(concat("an added token with the id ", token.id, " that gets ", id));
+      throw UnsupportedTokenizer(
+          concat("an added token with the id ", token.id, " that gets ", id));
     }
   }
   std::set<int32_t> in_file;
@@ -56,6 +60,23 @@ const std::string* JsonVocabulary::find_text(int32_t id) const {
   if (const auto found = added_.find(id); found != added_.end()) return &found->second.text;
   const bool is_piece = id >= 0 && static_cast<size_t>(id) < pieces_.size() && has_piece_[id];
   return is_piece ? &pieces_[id] : nullptr;
+}
+
+namespace {
+
+bool writes_marks(const Json& section) {
+  return section.dump(-1, ' ', false, Json::error_handler_t::replace).find(kSpaceMark) !=
+         std::string::npos;
+}
+
+}  // namespace
+
+std::shared_ptr<Tokenizer> make_json_tokenizer(const TokenizerJson& json,
+                                               const JsonTokenizerSettings& settings) {
+  if (writes_marks(json.normalizer) || writes_marks(json.pre_tokenizer)) {
+    return std::make_shared<MetaspaceTokenizer>(json, settings);
+  }
+  return std::make_shared<ByteLevelTokenizer>(json, settings);
 }
 
 }  // namespace fastsft

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenizer/bpe/text_index.h"
 #include "tokenizer/files/tokenizer_json.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fastsft {
 
@@ -22,8 +25,8 @@ struct GivenToken {
 // `tokenizers` gives to them.
 class JsonVocabulary {
  public:
-  // `given` come to the added tokens of the file, in their order. Throws NotNative when the file's
-  // ids are not those that `tokenizers` gives.
+  // `given` come to the added tokens of the file, in their order. Throws UnsupportedTokenizer when
+  // the file's ids are not those that `tokenizers` gives.
   JsonVocabulary(const TokenizerJson& json, const std::vector<GivenToken>& given);
 
   const std::map<int32_t, AddedToken>& added() const { return added_; }
@@ -44,5 +47,20 @@ class JsonVocabulary {
   std::map<int32_t, AddedToken> added_;
   int32_t size_ = 0;
 };
+
+// Settings next to tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
+struct JsonTokenizerSettings {
+  std::vector<GivenToken> added;
+  // Texts of the named tokens; "" for none. They must be tokens.
+  std::string bos, eos, unk, pad;
+  std::optional<bool> add_prefix_space;  // instead of a ByteLevel pre-tokenizer's
+  // What goes around a text, instead of what the post-processor says: bos and eos, or nothing.
+  std::optional<bool> adds_bos, adds_eos;
+  bool legacy = true;
+};
+
+// The native tokenizer of a tokenizer.json; throws UnsupportedTokenizer when there is none.
+std::shared_ptr<Tokenizer> make_json_tokenizer(const TokenizerJson& json,
+                                               const JsonTokenizerSettings& settings);
 
 }  // namespace fastsft

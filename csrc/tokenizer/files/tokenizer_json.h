@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "tokenizer/special_tokens.h"
+#include "tokenizer/added_tokens.h"
 
 namespace fastsft {
 

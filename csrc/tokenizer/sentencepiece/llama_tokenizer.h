@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/sentencepiece/sentencepiece_bpe.h"
-#include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fastsft {
@@ -49,9 +49,7 @@ class LlamaTokenizer : public Tokenizer {
   bool is_special(int32_t id) const override { return added_texts_.contains(id); }
   bool legacy() const override { return settings_.legacy; }
   bool prefixes_every_part() const override { return settings_.legacy; }
-  bool cuts_before_spaces() const override {
-    return bpe_.cuts_before_spaces() && !special_.strips();
-  }
+  bool cuts_before_spaces() const override { return bpe_.cuts_before_spaces() && !strips_; }
 
  private:
   template <typename Output>
@@ -68,8 +66,9 @@ class LlamaTokenizer : public Tokenizer {
 
   SentencePieceBpe bpe_;
   LlamaSettings settings_;
-  SpecialTokens special_;
+  AddedMatcher special_;
   std::map<int32_t, std::string> added_texts_;
+  bool strips_ = false;  // an added token takes white space
   int32_t vocab_size_ = 0;
   int32_t space_id_ = 0;  // of the lone U+2581
 };

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tokenizer/bpe/merge_rules.h"
+#include "tokenizer/bpe/merge_table.h"
 #include "tokenizer/files/tokenizer_json.h"
 #include "tokenizer/sentencepiece/sentencepiece_model.h"
 #include "tokenizer/sentencepiece/word_starts.h"
@@ -26,12 +26,12 @@ struct MetaspaceRules {
   int64_t stripped_spaces = 0;  // and takes so many away at the beginning
 };
 
-// Throws NotNative for anything that is not known exactly.
+// Throws UnsupportedTokenizer for anything that is not known exactly.
 MetaspaceRules parse_metaspace_rules(const TokenizerJson& json);
 
 // The vocabulary of such a file and its merges, in the order of the file. Of the model only pieces,
 // bytes, unk_id and fuses_unknown are filled in. The rules' views point into `model`. Throws
-// NotNative like above.
+// UnsupportedTokenizer like above.
 SentencePieceModel make_metaspace_model(const TokenizerJson& json);
 MergeRules make_metaspace_merges(const TokenizerJson& json, const SentencePieceModel& model);
 

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "tokenizer/files/not_native.h"
+#include "tokenizer/files/unsupported_tokenizer.h"
 
 namespace fastsft {
 namespace {
@@ -23,7 +23,8 @@ std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& add
     if (token.normalized) tokens.push_back(token);
   }
   if (has_normalizer && !tokens.empty()) {
-    throw NotNative("the added token \"" + tokens[0].text + "\", looked for among U+2581");
+    throw UnsupportedTokenizer("the added token \"" + tokens[0].text +
+                               "\", looked for among U+2581");
   }
   return tokens;
 }
@@ -57,7 +58,7 @@ MetaspaceTokenizer::MetaspaceTokenizer(const TokenizerJson& json,
       rules_(parse_metaspace_rules(json)),
       normalized_added_(list_normalized(vocabulary().added(), rules_.has_normalizer)),
       original_matcher_(list_unnormalized()),
-      normalized_matcher_(list_pointers(normalized_added_)),
+      normalized_matcher_(pointers_to(normalized_added_)),
       bpe_(make_bpe(json, rules_.words)) {
   for (const auto& [id, token] : vocabulary().added()) {
     strips_ |= token.strips_left || token.strips_right;

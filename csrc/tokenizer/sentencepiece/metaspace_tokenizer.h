@@ -13,7 +13,7 @@ namespace fastsft {
 // `tokenizers`. The order of the file's merges decides, not scores.
 class MetaspaceTokenizer : public VocabularyTokenizer {
  public:
-  // Throws NotNative when fastsft does not reproduce what the file says.
+  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says.
   MetaspaceTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/utf8.h"
-#include "tokenizer/bpe/self_merges.h"
+#include "tokenizer/bpe/single_token_proof.h"
 #include "tokenizer/bpe/token_writer.h"
 
 namespace fastsft {
@@ -24,7 +24,7 @@ SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules&
 // Words that their characters become one token of. No text has a space: where one is in a
 // piece, U+2581 does not.
 void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
-  SelfMerges proven(table_.pairs(), table_.num_symbols());
+  SingleTokenProof proven(table_.pairs(), table_.num_symbols());
   for (const auto& [character, symbol] : rules.characters) {
     if (character != U' ') proven.add_symbol(symbol);
   }
@@ -202,7 +202,7 @@ void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
                                     std::span<const uint32_t> ends, Scratch& scratch,
                                     TokenWriter<Output>& writer) const {
   scratch.batch_.load(text, begin, ends, scratch.cache_);
-  scratch.missing_.learn(scratch.batch_, whole_words_, scratch.cache_);
+  scratch.missing_.resolve(scratch.batch_, whole_words_, scratch.cache_);
   scratch.batch_.write(scratch.cache_, writer,
                        [&](std::string_view word, const WordCache::Key&, uint32_t) {
                          encode_word(word, scratch, writer);

@@ -7,9 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/bpe/long_word_cache.h"
 #include "tokenizer/bpe/merge_table.h"
-#include "tokenizer/bpe/missing_words.h"
 #include "tokenizer/bpe/pair_merger.h"
 #include "tokenizer/bpe/text_index.h"
 #include "tokenizer/bpe/word_batch.h"
@@ -102,7 +100,7 @@ class SentencePieceBpe::Scratch {
   LongWordCache long_words_;
   PairMerger merger_;
   WordBatch batch_;
-  MissingWords missing_;
+  CacheMisses missing_;
   std::vector<WordToken> symbols_;
   std::vector<WordToken> tokens_;
   std::vector<PackedToken> packed_;

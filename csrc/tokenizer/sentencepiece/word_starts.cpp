@@ -4,9 +4,14 @@
 #include <bit>
 #include <cstring>
 
+#include "core/byte_classes.h"
 #include "tokenizer/sentencepiece/sentencepiece_model.h"
 
 namespace fastsft {
+
+const std::vector<FindMasks>& mask_finders() {
+  return ByteClassifier<ByteMasks, ByteSet::of(' '), ByteSet::of(kSpaceMark[0])>::functions();
+}
 
 // A U+2581 is three bytes that count as spaces; its first one begins it.
 void WordStarts::add_marks(size_t block, uint64_t leads, uint64_t& begins, uint64_t& spaces) {
@@ -22,18 +27,19 @@ void WordStarts::add_marks(size_t block, uint64_t leads, uint64_t& begins, uint6
 bool WordStarts::next(std::array<uint32_t, kPart>& starts, size_t& count) {
   count = 0;
   if (at_ >= text_.size()) return false;
-  constexpr size_t kBlocks = kPart / kBlockSize;
+  constexpr size_t kBlocks = kPart / kByteBlock;
+  static const FindMasks find_bytes = mask_finders().back();
   ByteMasks masks[kBlocks];
   const size_t size = std::min(text_.size() - at_, kPart);
-  const size_t whole = size / kBlockSize;
+  const size_t whole = size / kByteBlock;
   find_bytes(text_.data() + at_, whole, masks);
-  if (size % kBlockSize != 0) {
-    char tail[kBlockSize] = {};
-    std::memcpy(tail, text_.data() + at_ + whole * kBlockSize, size % kBlockSize);
+  if (size % kByteBlock != 0) {
+    char tail[kByteBlock] = {};
+    std::memcpy(tail, text_.data() + at_ + whole * kByteBlock, size % kByteBlock);
     find_bytes(tail, 1, masks + whole);
   }
-  for (size_t i = 0; i * kBlockSize < size; ++i) {
-    const size_t block = at_ + i * kBlockSize;
+  for (size_t i = 0; i * kByteBlock < size; ++i) {
+    const size_t block = at_ + i * kByteBlock;
     uint64_t begins = masks[i].spaces;
     uint64_t spaces = masks[i].spaces | spilled_;
     spilled_ = 0;

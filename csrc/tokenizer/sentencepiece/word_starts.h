@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace fastsft {
 
@@ -13,14 +14,10 @@ struct ByteMasks {
   uint64_t leads = 0;   // 0xE2, with which U+2581 begins
 };
 
-inline constexpr size_t kBlockSize = 64;
-
-// Masks of `count` blocks at `bytes`, with the widest instructions that the machine has.
-void find_bytes(const char* bytes, size_t count, ByteMasks* masks);
-
-// The same by each way that this machine can go; the first needs nothing special. For tests.
-size_t num_mask_finders();
-void find_bytes_by(size_t finder, const char* bytes, size_t count, ByteMasks* masks);
+// Writes the masks of `count` blocks at `bytes`.
+using FindMasks = void (*)(const char* bytes, size_t count, ByteMasks* masks);
+// The functions that this machine can run, the fastest last; the first uses no vectors.
+const std::vector<FindMasks>& mask_finders();
 
 // Where words begin.
 enum class WordRule {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "core/utf8.h"
 #include "tokenizer/unicode/unicode_tables.h"
 
 namespace fastsft {
@@ -24,26 +25,27 @@ std::vector<CodePointTable::Range> list_ranges(std::initializer_list<ValuedRange
   return all;
 }
 
-}  // namespace
-
-void append_utf8(uint32_t code, std::string& text) {
-  const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += static_cast<char>(0xC0 | code >> 6);
-    tail(0);
-  } else if (code < 0x10000) {
-    text += static_cast<char>(0xE0 | code >> 12);
-    tail(6);
-    tail(0);
-  } else {
-    text += static_cast<char>(0xF0 | code >> 18);
-    tail(12);
-    tail(6);
-    tail(0);
+uint32_t decode_one(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(bytes[i])); };
+  switch (bytes.size()) {
+    case 1:
+      return byte(0);
+    case 2:
+      return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+    case 3:
+      return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    default:
+      return 0x10FFFF;  // no white space needs four bytes
   }
 }
+
+bool is_python_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+}  // namespace
 
 CodePointTable::CodePointTable(const std::vector<Range>& ranges) {
   std::vector<uint8_t> all(0x110000);
@@ -71,6 +73,25 @@ const CodePointTable& char_classes() {
 const CodePointTable& word_chars() {
   static const CodePointTable table(list_ranges({{kWordRanges, 1}}));
   return table;
+}
+
+std::string_view strip_right(std::string_view text) {
+  while (!text.empty()) {
+    size_t at = text.size() - 1;
+    while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
+    if (!is_python_space(decode_one(text.substr(at)))) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+std::string_view strip_left(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = utf8_char_size(static_cast<unsigned char>(text[0]));
+    if (!is_python_space(decode_one(text.substr(0, size)))) break;
+    text.remove_prefix(size);
+  }
+  return text;
 }
 
 }  // namespace fastsft

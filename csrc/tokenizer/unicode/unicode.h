@@ -36,8 +36,6 @@ inline size_t char_begin_before(std::string_view text, size_t at) {
   return at;
 }
 
-void append_utf8(uint32_t code, std::string& text);
-
 // A property of all code points in two steps: blocks of 256, equal ones stored once.
 class CodePointTable {
  public:
@@ -64,5 +62,9 @@ const CodePointTable& word_chars();
 inline bool is_space(uint32_t code) {
   return char_classes()[code] == static_cast<uint8_t>(CharClass::kSpace);
 }
+
+// `text` without the white space at its end or beginning, as str.rstrip and str.lstrip of Python.
+std::string_view strip_right(std::string_view text);
+std::string_view strip_left(std::string_view text);
 
 }  // namespace fastsft

@@ -43,7 +43,7 @@ class ScriptDataArguments(Protocol):
 
 
 class Fault(Protocol):
-    """A fault of a record: `_C.DataFault`, or one that was found in Python."""
+    """A fault of a record: `_C.RecordError`, or one that was found in Python."""
 
     @property
     def kind(self) -> str: ...

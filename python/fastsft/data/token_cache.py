@@ -26,7 +26,7 @@ FILE_CHANGED = "a data file changed while it was read; start again when nothing 
 
 @dataclass
 class Labelled:
-    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines of --report_bad.
+    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.RecordError) and lines of --report_bad.
 
     bad_records: a view of the bytes, as many as there are bad records: written in place, not copied.
     cache: the file that the rows are mapped from and its key, if they are.
@@ -34,7 +34,7 @@ class Labelled:
 
     dataset: _C.TokenDataset
     report: _C.DataReport
-    faults: list[_C.DataFault]
+    faults: list[_C.RecordError]
     num_faults: int
     bad_records: memoryview
     cache: tuple[str, str] | None = None

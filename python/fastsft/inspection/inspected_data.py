@@ -22,7 +22,7 @@ class InspectedData:
     width: int
     labelling: dict[str, Any]
     report: _C.DataReport
-    faults: list[_C.DataFault]
+    faults: list[_C.RecordError]
     num_faults: int
     lengths: dict[int, int]
     learned: dict[int, int]

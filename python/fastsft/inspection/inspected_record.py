@@ -126,11 +126,11 @@ def _tokens(
         yield InspectedToken(position, token, native.token_text(token), begin, end, learned, is_end)
 
 
-def _fault(fault: _C.DataFault) -> Remark:
+def _fault(fault: _C.RecordError) -> Remark:
     return Remark(fault.remark, "stopped", -1, str(fault))
 
 
-def _finding(finding: _C.Finding) -> Remark:
+def _finding(finding: _C.RecordIssue) -> Remark:
     return Remark(finding.remark, finding.action, finding.message, finding.reason)
 
 

@@ -267,7 +267,7 @@ def host_collective(what: str) -> Iterator[None]:
             raise
         reason = str(error).splitlines()[0]
         raise _C.CollectiveError(
-            f"{_C.whereabouts()}: {what} failed: {reason}; another rank died or is stuck: look for the "
+            f"{_C.rank_status()}: {what} failed: {reason}; another rank died or is stuck: look for the "
             "first message of another rank, then start the same command again: it resumes from the newest "
             "checkpoint"
         ) from error

@@ -8,7 +8,7 @@ from fastsft.originals.described import described
 from fastsft.tokenizer.interfaces import CallableTokenizer, is_callable
 
 
-def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
+def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
     """`tokenizer` as labels are made with it.
 
     FastChat calls it with a text, and with a list of texts to be padded and cut. Where a script has changed a
@@ -23,7 +23,7 @@ def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
     ids = (tokenizer.bos_token_id, tokenizer.eos_token_id)
     changed = foreign_methods_of(tokenizer)
     encode = _CheckedCalls(tokenizer, changed[0]) if changed else lambda text: tokenizer(text).input_ids
-    return _C.CalledTokenizer(
+    return _C.PythonTokenizer(
         encode,
         lambda: bool(tokenizer.legacy),
         _C.NamedIds(*(-1 if i is None else i for i in ids)),

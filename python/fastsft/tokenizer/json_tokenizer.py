@@ -16,7 +16,7 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer
     """The tokenizer at `path`. ValueError when the file is damaged; a line says when the library runs it."""
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
-    except _C.NotNativeError as reason:
+    except _C.UnsupportedTokenizerError as reason:
         warn_once(
             f"{path}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
         )
@@ -30,7 +30,7 @@ def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C
     where = str(directory / VOCAB)
     try:
         return _C.parse_json_tokenizer(text, where, settings.native())
-    except _C.NotNativeError as reason:
+    except _C.UnsupportedTokenizerError as reason:
         warn_once(
             f"{where}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
         )

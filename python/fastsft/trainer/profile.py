@@ -27,20 +27,20 @@ def profile_path(path: str, rank: int, world_size: int) -> Path:
 
 
 def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> dict[str, Any]:
-    """`spans` (_C.RecordedSpan) as a Chrome trace: one process a rank, one thread a lane, microseconds."""
+    """`spans` (_C.RecordedSpan) as a Chrome trace: one process a rank, one thread a track, microseconds."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}},
     ]
-    for lane, name in enumerate(_LANES):
-        names = {"args": {"name": name}, "pid": rank, "tid": lane}
+    for track, name in enumerate(_LANES):
+        names = {"args": {"name": name}, "pid": rank, "tid": track}
         events.append({"ph": "M", "name": "thread_name", **names})
-        events.append({"ph": "M", "name": "thread_sort_index", **names, "args": {"sort_index": lane}})
+        events.append({"ph": "M", "name": "thread_sort_index", **names, "args": {"sort_index": track}})
     lines = _overlapping_apart(spans)
     for span, line in lines:
-        tid = _LANES.index(span.lane) + 100 * line
+        tid = _LANES.index(span.track) + 100 * line
         events.append(
             {
-                "ph": "X", "name": span.name, "cat": span.lane, "pid": rank, "tid": tid,
+                "ph": "X", "name": span.name, "cat": span.track, "pid": rank, "tid": tid,
                 "ts": span.begin_ns / 1000, "dur": max(span.end_ns - span.begin_ns, 0) / 1000,
                 "args": {"began": span.began, "ended": span.ended},
             }
@@ -52,14 +52,14 @@ def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> d
 
 
 def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.RecordedSpan, int]]:
-    """Each span with a line of its lane: viewers nest the spans of one line, so two that overlap without one
+    """Each span with a line of its track: viewers nest the spans of one line, so two that overlap without one
     holding the other need two."""
     open_until: dict[tuple[str, int], list[int]] = {}
     placed = []
     for span in sorted(spans, key=lambda span: (span.begin_ns, -span.end_ns)):
         line = 0
         while True:
-            stack = open_until.setdefault((span.lane, line), [])
+            stack = open_until.setdefault((span.track, line), [])
             while stack and stack[-1] <= span.begin_ns:
                 stack.pop()
             if not stack or span.end_ns <= stack[-1]:

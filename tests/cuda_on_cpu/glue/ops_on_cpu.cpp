@@ -8,8 +8,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "ops/attention/cudnn_attention.h"
-#include "ops/attention/flash_attention.h"
+#include "ops/attention/library_attention.h"
 
 #define CUDA CPU
 #include "cuda_ops.inc"

@@ -1,4 +1,4 @@
-"""Forward and backward of a transformers model over the engine's units (csrc/model/called_model.h)."""
+"""Forward and backward of a transformers model over the engine's units (csrc/model/generic_model.h)."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class GenericModel:
             block.recompute = recompute
         self.head = HeadLoss(model, self._outside)
 
-    def called(self) -> _C.CalledModel:
+    def called(self) -> _C.GenericModel:
         """For `_C.Engine(model=)`, which then owns this object."""
         return self._called(self)
 
-    def _called(self, calls: GenericModel | None) -> _C.CalledModel:
-        return _C.CalledModel(
+    def _called(self, calls: GenericModel | None) -> _C.GenericModel:
+        return _C.GenericModel(
             units=self._described(trained=True),
             frozen=self._described(trained=False),
             vocab_size=int(self.model.config.get_text_config().vocab_size),

@@ -21,10 +21,10 @@ KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps
 class ActivationSizes:
     """Sizes that a micro-batch's bytes depend on.
 
-    layout: _C.CalledModel, for the state. summed: elements of a block's experts that peft adds adapters to.
+    layout: _C.GenericModel, for the state. summed: elements of a block's experts that peft adds adapters to.
     """
 
-    layout: _C.CalledModel
+    layout: _C.GenericModel
     hidden: int
     inner: int
     heads: int
@@ -36,7 +36,7 @@ class ActivationSizes:
 
     @classmethod
     def of(
-        cls, layout: _C.CalledModel, config: PretrainedConfig, blocks: int, outside: int, itemsize: int
+        cls, layout: _C.GenericModel, config: PretrainedConfig, blocks: int, outside: int, itemsize: int
     ) -> ActivationSizes:
         """config: of transformers. outside: elements of what belongs to no block."""
         hidden = int(config.hidden_size)

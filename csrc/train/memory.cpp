@@ -1,0 +1,179 @@
+#include "train/memory.h"
+
+#include <ATen/Context.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/error.h"
+#include "data/batch_upload.h"
+#include "model/activation_buffers.h"
+#include "model/layout.h"
+#include "ops/gradient/step_scalars.h"
+#include "optim/optimizer.h"
+#include "shard/strategy.h"
+
+namespace fastsft {
+namespace {
+
+// Two blocks of batch_upload.h, each with a quarter as much room again.
+int64_t batch_bytes(const PlanRequest& r) {
+  return most_packed_bytes(r.step_tokens, r.step_labels, r.micro_batches) * 5 / 2;
+}
+
+// The scalars block of the device, and as much for each result on its way.
+constexpr int64_t kStepScalarBytes = kNumStepScalars * static_cast<int64_t>(sizeof(double));
+constexpr int64_t kResults = 2;
+
+struct UnitsInPlan {
+  const std::vector<ParamUnit>& units;
+  size_t resident_units = 0;
+  const std::vector<ParamUnit>& frozen_units = StrategyContext::no_units();
+  size_t resident_frozen_units = 0;
+};
+
+StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
+  require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
+          "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
+          " ranks");
+  const OptimizerKind& optimizer = find_optimizer(r.state);
+  StateBytes bytes = plan_state({.units = layout.units,
+                                 .options = r.state,
+                                 .world_size = r.world_size,
+                                 .node_size = r.node_size,
+                                 .resident_units = layout.resident_units,
+                                 .cloned = r.on_cpu,
+                                 .accumulates = r.micro_batches > 1,
+                                 .frozen = &layout.frozen_units,
+                                 .resident_frozen_units = layout.resident_frozen_units,
+                                 .layout = optimizer.state});
+  if (optimizer.buffers) bytes.optimizer += optimizer.buffers(layout.units);
+  return bytes;
+}
+
+// Everything but what the model itself takes for a micro-batch.
+MemoryPlan plan_of(const StateBytes& state, const PlanRequest& r) {
+  const int64_t scalars = (r.on_cpu ? 1 + kResults : 1) * kStepScalarBytes;
+  MemoryPlan plan;
+  plan.host = r.on_cpu ? 0 : state.offloaded + batch_bytes(r) + kResults * kStepScalarBytes;
+  plan.parts = {{"parameters", state.parameters},
+                {"gradients", state.gradients},
+                {"optimizer", state.optimizer},
+                {"optimizer on the host", r.on_cpu ? state.offloaded : 0},
+                {"whole units", state.buffers},
+                {"batches", scalars + batch_bytes(r)},
+                {"collectives", std::max(state.clones_in_blocks, state.clones_between)}};
+  return plan;
+}
+
+void add_parts(MemoryPlan& plan, std::vector<std::pair<std::string, int64_t>> parts) {
+  for (auto& part : parts) plan.parts.push_back(std::move(part));
+  for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
+  const DecoderLayout layout(config, r.adapters);
+  const StateBytes state = state_of({layout.units(), layout.resident_units(), layout.frozen_units(),
+                                     layout.resident_frozen_units()},
+                                    r);
+  const c10::ScalarType dtype = r.state.compute_dtype;
+  const BufferTable buffers(config,
+                            {.dtype = dtype,
+                             .recompute = parse_recompute(r.recompute),
+                             .device = r.on_cpu ? at::kCPU : at::kCUDA,
+                             .threads = r.threads,
+                             .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters))},
+                            r.micro_batch);
+  const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
+                              buffers.nbytes(Lifetime::kBlock);
+  MemoryPlan plan = plan_of(state, r);
+  add_parts(plan, {{"activations", activations},
+                   {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
+                   {"logits", buffers.nbytes(Buffer::kLogits)},
+                   {"products and sums", buffers.nbytes(Buffer::kScratch)},
+                   // cos and sin of the longest conversation
+                   {"angles", 4 * r.micro_batch.longest * config.head_dim}});
+  plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
+                          : plan_library_attention(
+                                config, dtype, r.micro_batch,
+                                {.deterministic = at::globalContext().deterministicAlgorithms(),
+                                 .use_cudnn = r.use_cudnn});
+  return plan;
+}
+
+MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& r) {
+  const size_t resident_frozen = layout.frozen.empty() ? 0 : 1;
+  MemoryPlan plan = plan_of(state_of({layout.units, 1, layout.frozen, resident_frozen}, r), r);
+  add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});
+  return plan;
+}
+
+namespace {
+
+// torch asks for the allocator with the highest priority given so far.
+constexpr uint8_t kPriority = 100;
+
+std::atomic<int64_t> held_bytes{0}, peak_bytes{0}, pieces{0};
+
+int64_t size_of(void* data) { return static_cast<int64_t>(::malloc_usable_size(data)); }
+
+void give_back(void* data) {
+  if (data == nullptr) return;
+  held_bytes -= size_of(data);
+  c10::free_cpu(data);
+}
+
+// torch's own way to allocate, counted. The context of a pointer is the pointer itself: oneDNN asks
+// for plain memory (raw_allocate), and keeps asking this allocator after `stop`.
+class CountingAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    void* data = c10::alloc_cpu(size);
+    if (data == nullptr) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
+    ++pieces;
+    const int64_t now = held_bytes += size_of(data);
+    int64_t peak = peak_bytes;
+    while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
+    }
+    return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+
+  c10::Allocator* inner = nullptr;  // torch's own while this one is before it
+};
+
+// Never destroyed: tensors may outlive the meter.
+CountingAllocator& counting() {
+  static auto* allocator = new CountingAllocator;
+  return *allocator;
+}
+
+}  // namespace
+
+void AllocationMeter::start() {
+  require(counting().inner == nullptr, "the allocation meter is running; stop it first");
+  counting().inner = c10::GetCPUAllocator();
+  held_bytes = peak_bytes = pieces = 0;
+  c10::SetCPUAllocator(&counting(), kPriority);
+}
+
+void AllocationMeter::stop() {
+  require(counting().inner != nullptr, "the allocation meter is not running; start it first");
+  c10::SetCPUAllocator(counting().inner, kPriority);
+  counting().inner = nullptr;
+}
+
+int64_t AllocationMeter::count() { return pieces; }
+int64_t AllocationMeter::held() { return held_bytes; }
+int64_t AllocationMeter::peak() { return peak_bytes; }
+
+}  // namespace fastsft
