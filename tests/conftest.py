@@ -139,7 +139,7 @@ def fake_saving(monkeypatch: pytest.MonkeyPatch) -> Any:
     from fake_run import saving_module
 
     module = saving_module()
-    monkeypatch.setattr("fastsft.trainer.trainer.CheckpointSaver", module.CheckpointSaver)
+    monkeypatch.setattr("fastsft.trainer.checkpoints.CheckpointSaver", module.CheckpointSaver)
     for name in ("load_checkpoint", "newest_checkpoint"):
         monkeypatch.setattr(f"fastsft.trainer.resume.{name}", getattr(module, name))
     return module

@@ -61,8 +61,8 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: o
             raise ValueError(
                 f"fastsft.train_lora.{name} was set, which train() does not use: set it in {where}"
             )
-    return _train.train_with(LoraArguments, arguments, flags)
+    return _train.train(arguments, lora_class=LoraArguments, **flags)
 
 
 if __name__ == "__main__":
-    run_script(train)
+    run_script(train, runs_scripts=False)

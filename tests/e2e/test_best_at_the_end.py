@@ -52,7 +52,7 @@ def test_a_damaged_best_checkpoint_costs_a_line(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
 ) -> None:
     flags, output = {**best, "per_device_train_batch_size": 4 // ranks}, tmp_path / "out"
-    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    fault = ("place", "fastsft.trainer.checkpoints:BestModel.load", "kill")
     assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
     weights = output / "checkpoint-3" / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -77,7 +77,7 @@ def test_a_damaged_optimizer_state_leaves_the_best_model(
     """The last checkpoint, the only one that can be resumed, stays then."""
     flags = {**best, "per_device_train_batch_size": 4 // ranks, "save_total_limit": 1}
     flags, output = {**flags, **({"lora": True, "lora_r": 1} if of_lora else {})}, tmp_path / "out"
-    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    fault = ("place", "fastsft.trainer.checkpoints:BestModel.load", "kill")
     assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
     state = next((output / "checkpoint-3").glob("optimizer-*"))
     content = bytearray(state.read_bytes())

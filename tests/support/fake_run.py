@@ -201,7 +201,7 @@ def saving_module():
     def save_checkpoint(trainer, directory):
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        state = {"due": trainer.due.to_json(), "losses": trainer.losses.to_json()}
+        state = dict(trainer.loop_state())
         (path / "fastsft_state.json").write_text(json.dumps(state))
         trainer.state.save_to_json(path / "trainer_state.json")
         (path / "engine.json").write_text(json.dumps(trainer.engine.count))

@@ -30,7 +30,7 @@ class EventValues(TypedDict, total=False):
     """Values that events get next to arguments, state and control, by name.
 
     model: as of the Trainer. tokenizer, processing_class: the same object. optimizer, lr_scheduler,
-    train_dataloader: views to read from (trainer/callback_views.py), None before on_train_begin.
+    train_dataloader: views to read from (trainer/compat/views.py), None before on_train_begin.
     eval_dataloader: a view of the rows that were evaluated last, None before. logs: of on_log; metrics: of
     on_evaluate and on_predict.
     """

@@ -9,12 +9,13 @@ from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
+from fastsft.checkpoint.saved_run import run_of
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell
 from fastsft.runtime.protected import tell_unremoved
 
 if TYPE_CHECKING:
-    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
 _STATE_FILES = ("optimizer-", "random-state-")
 
@@ -33,12 +34,13 @@ def first_existing(*directories: str | Path) -> str | None:
     return agreement.settle_first(found) or None
 
 
-def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None:
+def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> str | None:
     """Weights and optimizer as saved in `directory`, bit by bit, and nothing else; collective.
 
     Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. Why the
     checkpoint cannot be used, when it does not verify or belongs to another run: nothing is loaded then.
     """
+    trainer = run_of(trainer)
     agreement = Agreement(f"loading {directory}")
     only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
     try:

@@ -13,6 +13,7 @@ from fastsft import _C
 from fastsft.checkpoint.external.foreign_resume import check_foreign, is_foreign, load_foreign
 from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
+from fastsft.checkpoint.saved_run import run_of
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
@@ -22,7 +23,7 @@ from fastsft.runtime.random_state import restore_random_state, saved_random_stat
 from fastsft.runtime.standard_streams import say
 
 if TYPE_CHECKING:
-    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
@@ -31,13 +32,14 @@ _Identity = list[tuple[str, int, int, int, int]]
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
-def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
+def load_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> dict[str, Any]:
     """Restore weights, optimizer, step count and random states of a checkpoint; collective.
 
     Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
     state from trainer_state.json. One that transformers wrote is read, too (external/foreign_resume.py).
     ValueError when the checkpoint does not verify, or belongs to another run.
     """
+    trainer = run_of(trainer)
     saved = check_checkpoint(trainer, directory)
     if is_foreign(saved):
         load_foreign(trainer, directory, saved)
@@ -53,13 +55,16 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     return saved
 
 
-def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resumed") -> dict[str, Any]:
+def check_checkpoint(
+    trainer: SavedRun | TrainerOfRun, directory: str | Path, use: str = "resumed"
+) -> dict[str, Any]:
     """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
 
     Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
     checkpoint's micro-batches. use: what it is for, for messages. ValueError when the checkpoint does not
     verify, or belongs to another run.
     """
+    trainer = run_of(trainer)
     agreement = Agreement(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
     saved = agreement.attempt(lambda: _check(trainer, directory, use, verify=agreement.rank == 0))
     writers = agreement.settle(is_foreign(saved or {}))

@@ -97,8 +97,7 @@ class CheckpointContent:
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
     """The states as they are, and those from which rows are read again that are not trained on yet."""
-    states, reads = read_random_states(), getattr(trainer, "epoch_reads", None)
-    position = None if reads is None else reads.position()
+    states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()
         states["reading"] = {"epoch": position.epoch.to_json(), "ahead": ahead}

@@ -59,21 +59,15 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "optimizer": optimizer_of(args),
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
-        "micro_batch_tokens": trainer.token_budget,
+        "micro_batch_tokens": trainer.planner.token_budget,
         "attention_kernel": trainer.model.attention_kernel,
         "tune_gemm": args.tune_gemm,
         "tuned_products": tuned_products(args.device),
-        "sync_each_batch": trainer.sync_each_batch,
-        "bad_steps": trainer.bad_steps.state(),
-        "loss_scale": trainer.loss_scale.state(),
-        "due": trainer.due.to_json(),
-        "losses": trainer.losses.to_json(),
-        **({} if trainer.plateau_metrics is None else {"plateau": {"taken": [*trainer.plateau_metrics]}}),
+        "sync_each_batch": trainer.planner.sync_each_batch,
+        **trainer.loop_state(),
         "eval_data": _eval_data(trainer),
         **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
-        **describe_request(
-            trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
-        ),
+        **describe_request(trainer.step_args, trainer.tokenizer, trainer.train_dataset, trainer.train_rows),
     }
 
 
@@ -235,9 +229,9 @@ def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) 
     if args.sync_each_batch is None and saved.get("world_size") == trainer.engine.world_size:
         each = saved.get("sync_each_batch", True)  # the only one of old checkpoints
     try:
-        trainer.keep_plan(budget, each)
+        trainer.planner.keep_plan(budget, each)
     except ValueError as error:
-        tokens = trainer.token_budget if budget is None else budget
+        tokens = trainer.planner.token_budget if budget is None else budget
         once, other = (
             ("", "") if each is not False else (" and one reduction a step", " or --sync_each_batch")
         )
@@ -262,8 +256,8 @@ def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: st
     was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
     products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
     reason = None if was == now else f"tune_gemm was {was}, now it is {now}"
-    if products and now and tokens != trainer.token_budget:
-        reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.token_budget:,}"
+    if products and now and tokens != trainer.planner.token_budget:
+        reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.planner.token_budget:,}"
     elif products and now:
         reason = keep_tuned_products(products, trainer.args.device)
     if reason:

@@ -10,6 +10,7 @@ from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain, recover
+from fastsft.checkpoint.saved_run import run_of
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
@@ -19,7 +20,7 @@ from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
-    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
 _MASTER_BYTES = 4  # of a parameter
 _WORTH_SAYING = 1.0  # seconds that training waited for the save before
@@ -34,12 +35,12 @@ class CheckpointSaver:
     can fix). With `--on_save_error continue` they print one line instead, and training goes on.
     """
 
-    def __init__(self, trainer: SavedRun) -> None:
-        self._trainer = trainer
+    def __init__(self, trainer: SavedRun | TrainerOfRun) -> None:
+        self._trainer = run_of(trainer)
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
         self._way: Way | None = None  # chosen by the first save, for all
-        self._behind = bool(trainer.args.async_save)
+        self._behind = bool(self._trainer.args.async_save)
         self._staging: _C.CheckpointStaging | None = None
 
     def save(self, directory: str | Path) -> None:
@@ -261,11 +262,12 @@ class CheckpointSaver:
             uploads.checkpoint(target)
 
 
-def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
+def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> None:
     """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver.
 
     What a script wrote into a given model is saved. ValueError for parameters that the engine does not have.
     """
+    trainer = run_of(trainer)
     trainer.model.take_weights_to_save("save_checkpoint")
     finish_save_in_flight(trainer)
     saver = CheckpointSaver(trainer)

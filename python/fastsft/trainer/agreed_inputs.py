@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fastsft.data.cache_directory import cache_directory
 from fastsft.data.item_digest import digest_of_items, fingerprint_of
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from fastsft.arguments import DataArguments, TrainingArguments
     from fastsft.data.token_rows import TokenRows
     from fastsft.model.causal_lm import CausalLM
-    from fastsft.planning.memory_plan import MemoryPlan
-    from fastsft.planning.run_plan import RunPlan
 
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
 _told: set[tuple[str, str]] = set()  # data sets of which a line was said
@@ -138,30 +135,6 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
     if not is_told_alike and len(facts) == 1 and (what, kind) not in _told:
         _told.add((what, kind))
         tell(f"{what} ({kind}): ranks have compared the number of rows, and cannot compare their content")
-
-
-class _Planned(Protocol):
-    plan: RunPlan
-    memory_plan: MemoryPlan | None
-    token_budget: int
-
-    @property
-    def sync_each_batch(self) -> bool: ...
-    @property
-    def train_dataset(self) -> object: ...
-
-
-def agree_on_plan(trainer: _Planned) -> None:
-    """Agree on facts derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
-    if launch().world_size == 1 or trainer.train_dataset is None:
-        return
-    plan = trainer.memory_plan
-    derived = {
-        "token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None),
-        "sync_each_batch": trainer.sync_each_batch,
-    }  # fmt: skip
-    facts = {"the plan of the run": {**dataclasses.asdict(trainer.plan), **derived}}
-    compare("comparing plans", lambda: facts)
 
 
 def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:

@@ -6,8 +6,8 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.messages import tell, warn_once
-from fastsft.trainer.best_model import is_better
-from fastsft.trainer.evaluation_notices import decides
+from fastsft.trainer.checkpoints import is_better
+from fastsft.trainer.evaluation import decides
 from fastsft.trainer.schedule import metric_key
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastsft.model.card import write_model_card
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.progress_wait import while_first_works
 from fastsft.runtime.messages import tell
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
 
     from fastsft.arguments import TrainingArguments
-    from fastsft.trainer.running import Running
+    from fastsft.trainer.setup import Setup
 
 _LINKED = ".upload-"
 _MARK = ".fastsft-owner"  # in directories that fastsft made for itself
@@ -39,7 +39,7 @@ class _Pending(NamedTuple):
 
 
 class HubUploads:
-    """Uploads of `trainer`'s models. Checkpoints go up one after another, while training goes on.
+    """Uploads the models of a run. Checkpoints go up one after another, while training goes on.
 
     At most one waits for the upload under way, unless --hub_always_push: what waits holds the disk of its
     weights, also when its checkpoint is rotated away. A checkpoint that is not uploaded is told about, and
@@ -47,8 +47,9 @@ class HubUploads:
     collective.
     """
 
-    def __init__(self, trainer: Running) -> None:
-        self._trainer = trainer
+    def __init__(self, setup: Setup, write_card: Callable[[Path], None]) -> None:
+        """write_card: writes a model card into a directory."""
+        self._setup, self._write_card = setup, write_card
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
         self._pending: list[_Pending] = []
@@ -75,7 +76,7 @@ class HubUploads:
 
     @property
     def _args(self) -> TrainingArguments:
-        return self._trainer.args
+        return self._setup.args
 
     def checkpoint(self, directory: Path) -> None:
         """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint during training."""
@@ -119,14 +120,14 @@ class HubUploads:
         there. RuntimeError when it fails: the model is on the disk.
         """
         agreement = Agreement(f"uploading {directory}")
-        with deadline(self._trainer.args, "save"):
+        with deadline(self._setup.args, "save"):
             done = agreement.attempt(lambda: while_first_works(lambda: self._upload_last(directory, message)))
             agreement.settle(None)
         return done
 
     def _upload_last(self, directory: str, message: str) -> CommitInfo:
         self.wait()
-        write_model_card(self._trainer, Path(directory))
+        self._write_card(Path(directory))
         try:
             return self._upload(Path(directory), message)
         except Exception as error:

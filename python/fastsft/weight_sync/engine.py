@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
 
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
 _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class SyncedTrainer(Protocol):
+    """A fastsft Trainer, whose model is sent."""
+
+    @property
+    def model(self) -> CausalLM: ...
+    @property
+    def run(self) -> SavedRun: ...
 
 
 @dataclass
@@ -82,7 +91,7 @@ class FastsftEngine:
 
     _strategy = "fastsft"
 
-    def __init__(self, trainer: SavedRun, *, send_master: bool = False) -> None:
+    def __init__(self, trainer: SyncedTrainer, *, send_master: bool = False) -> None:
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 
@@ -160,12 +169,12 @@ class FastsftEngine:
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
             )
         with exclusive(self):
-            save_checkpoint(self.trainer, local_path)
+            save_checkpoint(self.trainer.run, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
         """Weights, optimizer and random states of `save_checkpoint`; collective."""
         with exclusive(self):
-            return load_checkpoint(self.trainer, local_path)
+            return load_checkpoint(self.trainer.run, local_path)
 
 
 def source_of(engine: Engine) -> WeightSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fastsft import _C
 from fastsft.arguments.optimizer import optimizer_of
@@ -18,41 +18,21 @@ _OWN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 if TYPE_CHECKING:
-    from fastsft.arguments import TrainingArguments
-    from fastsft.callbacks.state import TrainerState
-    from fastsft.data.token_rows import TokenRows
-    from fastsft.planning.run_plan import RunPlan
-    from fastsft.trainer.fixed_arguments import FixedArguments
-    from fastsft.trainer.loss_scale import LossScale
-    from fastsft.trainer.schedule import Schedule
+    from fastsft.trainer.run import Run
 
 
-class ViewedTrainer(Protocol):
-    """The Trainer that views read from."""
-
-    schedule: Schedule | None
-    state: TrainerState
-    evaluated_rows: TokenRows | None
-
-    @property
-    def args(self) -> TrainingArguments:
-        """As they are now."""
-
-    @property
-    def fixed_arguments(self) -> FixedArguments:
-        """Those that stay."""
-
-    @property
-    def loss_scale(self) -> LossScale:
-        """Of float16."""
-
-    @property
-    def plan(self) -> RunPlan:
-        """Steps and epochs."""
-
-    @property
-    def train_dataset(self) -> object:
-        """As it was given."""
+def event_values(run: Run) -> dict[str, object]:
+    """Return the keyword arguments of every event: the model, the tokenizer, and views to read from."""
+    setup, has_steps = run.setup, run.stepper.schedule is not None
+    return {
+        "model": setup.model,
+        "processing_class": setup.tokenizer,
+        "tokenizer": setup.tokenizer,
+        "optimizer": OptimizerView(run) if has_steps else None,
+        "lr_scheduler": ScheduleView(run) if has_steps else None,
+        "train_dataloader": LoaderView(run) if has_steps else None,
+        "eval_dataloader": None if run.evaluator.evaluated_rows is None else EvaluationLoaderView(run),
+    }
 
 
 class ReadOnly:
@@ -60,10 +40,10 @@ class ReadOnly:
 
     _NAME = ""
     _INSTEAD = ""
-    _trainer: ViewedTrainer
+    _run: Run
 
-    def __init__(self, trainer: ViewedTrainer) -> None:
-        object.__setattr__(self, "_trainer", trainer)
+    def __init__(self, run: Run) -> None:
+        object.__setattr__(self, "_run", run)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{self._NAME} has no {name} here; {self._INSTEAD}")
@@ -86,9 +66,7 @@ class ScheduleView(ReadOnly):
 
     def get_last_lr(self) -> list[float]:
         """The rate of the next step, of weights with and without weight decay."""
-        trainer = self._trainer
-        assert trainer.schedule is not None  # there is a view from `train` on
-        rate = float(trainer.schedule.rate(trainer.state.global_step - trainer.loss_scale.schedule_lag))
+        rate = self._run.stepper.next_rate()
         return [rate, rate]
 
     def step(self, *_: object, **__: object) -> NoReturn:
@@ -109,13 +87,12 @@ class OptimizerView(ReadOnly):
     @property
     def param_groups(self) -> tuple[Group, ...]:
         """As they are for the next step; each time another object."""
-        trainer = self._trainer
-        args = trainer.fixed_arguments.over(trainer.args)
+        args = self._run.setup.step_args
         adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         own = dict(_OWN.get(optimizer_of(args), adam))
         if args.lr_scheduler_type != "reduce_lr_on_plateau":
             own["initial_lr"] = args.learning_rate
-        (rate, other), decay = ScheduleView(trainer).get_last_lr(), args.weight_decay
+        (rate, other), decay = ScheduleView(self._run).get_last_lr(), args.weight_decay
         return Group(own, lr=rate, weight_decay=decay), Group(own, lr=other, weight_decay=0.0)
 
 
@@ -161,15 +138,15 @@ class EvaluationLoaderView(ReadOnly):
     @property
     def dataset(self) -> object:
         """The data that is evaluated."""
-        assert self._trainer.evaluated_rows is not None  # there is a view during an evaluation
-        return self._trainer.evaluated_rows.source
+        rows = self._run.evaluator.evaluated_rows
+        assert rows is not None  # there is a view during an evaluation
+        return rows.source
 
     def __len__(self) -> int:
         """Batches of this rank."""
-        trainer = self._trainer
-        assert trainer.evaluated_rows is not None  # there is a view during an evaluation
-        count, args = trainer.evaluated_rows.num_samples, trainer.args
-        return int(_C.micro_batch_count(count, args.eval_batch_size, args.world_size))
+        rows, args = self._run.evaluator.evaluated_rows, self._run.setup.args
+        assert rows is not None  # there is a view during an evaluation
+        return int(_C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size))
 
     def __iter__(self) -> NoReturn:
         raise ValueError(f"eval_dataloader cannot be read by a callback; {self._INSTEAD}")
@@ -187,7 +164,7 @@ class LoaderView(ReadOnly):
     @property
     def dataset(self) -> object:
         """The trainer's train_dataset."""
-        return self._trainer.train_dataset
+        return self._run.setup.train_dataset
 
     @property
     def batch_size(self) -> None:
@@ -197,11 +174,11 @@ class LoaderView(ReadOnly):
     @property
     def total_batch_size(self) -> int:
         """Rows of a micro-batch of all ranks."""
-        return int(self._trainer.args.train_batch_size * self._trainer.args.world_size)
+        return int(self._run.setup.args.train_batch_size * self._run.setup.args.world_size)
 
     def __len__(self) -> int:
         """Micro-batches of an epoch of this rank."""
-        return int(self._trainer.plan.micro_batches)
+        return int(self._run.planner.plan.micro_batches)
 
     def __iter__(self) -> NoReturn:
         raise ValueError(f"train_dataloader cannot be read by a callback; {self._INSTEAD}")

@@ -1,10 +1,16 @@
-"""The best evaluation of a run and its checkpoint (docs/spec/trainer_semantics.md, section 16.4)."""
+"""Checkpoints of a run, its best model, and work that a checkpoint left undone.
+
+Sources: docs/spec/trainer_semantics.md, sections 16.4 and 17, and docs/spec/reliability.md, section 3.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
@@ -15,12 +21,107 @@ from fastsft.checkpoint.best_checkpoint import (
     load_trained_weights,
 )
 from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.saver import CheckpointSaver
+from fastsft.ranks.agreement import on_any_rank
 from fastsft.runtime.messages import tell
-from fastsft.trainer.evaluation_notices import decides
+from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.evaluation import decides
+from fastsft.trainer.events import Events, handles_on_save
 from fastsft.trainer.schedule import metric_key
 
 if TYPE_CHECKING:
-    from fastsft.trainer.running import Running
+    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.reporting.progress import Progress
+
+
+class Checkpoints:
+    """Saves `checkpoint-<step>` directories of `run`, and tells callbacks and the best model of them."""
+
+    def __init__(
+        self, run: SavedRun, events: Events, progress: Progress, keep_paths: Callable[[], None]
+    ) -> None:
+        """keep_paths: makes relative paths absolute after a script has called os.chdir."""
+        self._run, self._events, self._progress, self._keep_paths = run, events, progress, keep_paths
+        self.best = BestModel(run, events)
+        self.saver = CheckpointSaver(run)
+
+    def save(self) -> Path:
+        """Save `checkpoint-<step>` into `output_dir`, once a step; return its directory. Collective.
+
+        The files are written during training, until `saver.wait()` returns (checkpoint/saver.py); before
+        `on_save` if a callback of any rank has code for that event. No `on_save` if the checkpoint could not
+        be written and the run goes on.
+        """
+        self._keep_paths()
+        run, path = self._run, self.path()
+        if run.model.take_weights_to_save("Trainer.save_checkpoint"):
+            self.saver.remember(None)  # the checkpoint of this step has the weights from before
+        self.best.saving(run.state.global_step)
+        if self.saver.has(path):
+            return path
+        run.state.stateful_callbacks = self._events.states()
+        with deadline(run.args, "save"), self._progress.pace.phase("waiting"):
+            self.saver.wait_before(path)  # nothing is said of this one while another is being written
+        with deadline(run.args, "save"), self._progress.phase("saving", path.name):
+            self.saver.save(path)
+            if on_any_rank(any(handles_on_save(callback) for callback in self._events.callbacks)):
+                self.saver.wait()  # the callback may read the checkpoint, or put files of its own there
+            if self.saver.has(path):
+                self._events.fire("on_save")
+            else:
+                self._events.control.should_save = False  # as on_save does: this step is not tried again
+        return path
+
+    def path(self) -> Path:
+        """Return the directory that `save` would save to now."""
+        return Path(self._run.args.output_dir or ".") / f"checkpoint-{self._run.state.global_step}"
+
+    def resumed(self, checkpoint: str) -> None:
+        """Note that the state is that of `checkpoint`, which is not saved again. Collective."""
+        self.best.resumed(checkpoint)
+        path = self.path()
+        self.best.saving(self._run.state.global_step)
+        self.saver.remember(path if Path(checkpoint).resolve() == path.resolve() else None)
+
+
+@dataclass
+class PendingWork:
+    """Work that a signal left undone, kept in fastsft_state.json: a resumed run does it first.
+
+    evaluate: an evaluation of this step; save: a checkpoint after it. epoch_end: if the epoch ends with this
+    step, the work that follows. stop: a callback had ended the run. log_entries: number of logs before the
+    evaluation, whose first ones may have been logged (several data sets); None for all.
+    """
+
+    evaluate: bool = False
+    save: bool = False
+    epoch_end: bool = False
+    stop: bool = False
+    log_entries: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the `due` of fastsft_state.json."""
+        return dataclasses.asdict(self)
+
+    def restore(self, saved: dict[str, Any] | None) -> None:
+        """Restore the `due` of fastsft_state.json; old files have none."""
+        vars(self).update(vars(PendingWork(**(saved or {}))))
+
+    def clear(self) -> None:
+        """Note that nothing is pending: the epoch's end is being worked on."""
+        self.restore(None)
+
+    def step_done(self) -> None:
+        """Note that a step is done: if the epoch ends with it, the epoch's end is pending."""
+        self.restore({"epoch_end": True})
+
+    def begin_evaluation(self, save: bool, log_entries: int) -> None:
+        """Note that an evaluation begins, of which no result counts before its end."""
+        self.evaluate, self.save, self.log_entries = True, save, log_entries
+
+    def end_evaluation(self) -> None:
+        """Note that the results of the evaluation count."""
+        self.evaluate, self.save, self.log_entries = False, False, None
 
 
 _NO_BEST = "--load_best_model_at_end: no evaluation had a finite metric to choose the best weights by"
@@ -32,17 +133,20 @@ def is_better(args: TrainingArguments, value: float, best: float) -> bool:
 
 
 class BestModel:
-    """Follows `metric_for_best_model` in the state of `trainer`, which names the best step and checkpoint."""
+    """Follows `metric_for_best_model` in the state of `run`, which names the best step and checkpoint.
 
-    def __init__(self, trainer: Running) -> None:
-        self._trainer = trainer
+    keeps_last: after `load`, True if the weights of the last step stay for want of the best.
+    """
+
+    def __init__(self, run: SavedRun, events: Events) -> None:
+        self._run, self._events = run, events
         self._saved_steps: set[int] = set()
         self._named: list[Path] = []  # the best checkpoints so far, in their order
         self._loaded: Path | None = None  # whose weights the engine has, until `remove_others`
-        self.keeps_last = False  # after `load`: the weights are those of the last step for want of the best
+        self.keeps_last = False
 
-    def take(self, metrics: dict[str, float]) -> None:
-        """Compare an evaluation; with `--save_strategy best` a checkpoint follows when it is the best so far.
+    def compare(self, metrics: dict[str, float]) -> None:
+        """Compare an evaluation with the best one; with `--save_strategy best` a better one is saved.
 
         ValueError when `metrics` lack metric_for_best_model.
         """
@@ -65,7 +169,7 @@ class BestModel:
             if args.save_strategy != "no":
                 state.best_global_step = state.global_step
         if args.save_strategy == "best":
-            self._trainer.control.should_save = better
+            self._events.control.should_save = better
 
     def saving(self, step: int) -> None:
         """A checkpoint of `step` is about to be written: its state names the best one, which may be it."""
@@ -118,10 +222,10 @@ class BestModel:
         if found is None:
             return f"the best checkpoint, {best}, is not there: the weights of the last step stay"
         path = Path(found)
-        if (problem := load_trained_weights(self._trainer, path)) is None:
+        if (problem := load_trained_weights(self._run, path)) is None:
             tell(f"loaded the best weights: {path}, {self._standing(path)}")
             self._loaded = path
-        elif load_model_alone(self._trainer, path):
+        elif load_model_alone(self._run, path):
             tell(f"{problem}\n  loaded the best weights from its model files: {path}, {self._standing(path)}")
         else:
             return f"the best weights are not loaded, and those of the last step stay: {problem}"
@@ -135,7 +239,7 @@ class BestModel:
         loaded, self._loaded = self._loaded, None
         if loaded is None or self._args.save_total_limit != 1 or not self._is_own(loaded):
             return False
-        keep_only(loaded, source_checkpoint(self._trainer.model, self._directory))
+        keep_only(loaded, source_checkpoint(self._run.model, self._directory))
         return True
 
     def resumed(self, checkpoint: str) -> None:
@@ -164,11 +268,11 @@ class BestModel:
 
     @property
     def _args(self) -> TrainingArguments:
-        return self._trainer.args
+        return self._run.args
 
     @property
     def _state(self) -> TrainerState:
-        return self._trainer.state
+        return self._run.state
 
     @property
     def _directory(self) -> Path:

@@ -1,4 +1,4 @@
-"""Steps with finite numbers that say that nothing is learned, or that the model is ruined."""
+"""Losses between two logs and over a run (docs/spec/trainer_semantics.md, section 14)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,71 @@ from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
     from fastsft import _C
+
+
+class LossMeter:
+    """Sums step losses between logs, and over the run. step: that after which nothing has been logged.
+
+    A checkpoint has it, so that logs and mean of a resumed run are those of a run that nothing stopped.
+    """
+
+    def __init__(self, step: int = 0) -> None:
+        self.logged_step = step
+        self._sum = self._before = 0.0
+        self._count = self._count_before = 0
+        self._last: dict[str, float] = {}
+        self._is_diluted = False  # since the last log a step had no target, and so the loss 0
+        self.diluted: list[int] = []  # steps of logs over such a step: no measure of the model
+
+    def restore(self, state: dict[str, Any] | None, step: int) -> None:
+        """Restore the `losses` of fastsft_state.json; None (older files) begins at `step` with nothing."""
+        state = state or LossMeter(step).to_json()
+        self.logged_step, self._last = state["logged_step"], dict(state["last"])
+        self._sum, self._count = state["sum"], state["count"]
+        self._before, self._count_before = state["before"], state["count_before"]
+        self.diluted, self._is_diluted = list(state.get("diluted", [])), state.get("is_diluted", False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is in fastsft_state.json."""
+        return {
+            "logged_step": self.logged_step,
+            "last": self._last,
+            "sum": self._sum,
+            "count": self._count,
+            "before": self._before,
+            "count_before": self._count_before,
+            "diluted": self.diluted,
+            "is_diluted": self._is_diluted,
+        }
+
+    def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
+        """One optimizer step; `grad_norm` None when nothing is clipped, as transformers then logs none."""
+        self._is_diluted |= not has_targets
+        self._sum += loss
+        self._count += 1
+        norm = {} if grad_norm is None else {"grad_norm": grad_norm}
+        self._last = {"loss": loss, **norm, "learning_rate": rate}
+
+    def last(self) -> dict[str, float]:
+        """Values of the newest step."""
+        return self._last
+
+    def take(self, step: int) -> dict[str, float]:
+        """The log entry of the steps since the last one: mean loss, and the newest norm and learning rate.
+
+        Steps that were left out do not count; when all were, the newest values stay.
+        """
+        count, total = self._count, self._sum
+        self._before, self._count_before = self._before + total, self._count_before + count
+        self._sum, self._count, self.logged_step = 0.0, 0, step
+        self.diluted += [step] if self._is_diluted else []
+        self._is_diluted = False
+        return {**self._last, "loss": total / count} if count else dict(self._last)
+
+    def mean(self) -> float:
+        """Over all steps of the run, also those before a resume; 0 before the first."""
+        return (self._before + self._sum) / max(self._count_before + self._count, 1)
+
 
 _FAR = 2.0  # times the loss of the start: above it, and above that of guessing, a model has lost what it knew
 
