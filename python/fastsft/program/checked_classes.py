@@ -37,7 +37,7 @@ _TABLES = {
 
 
 def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, uses_tokenizer: bool) -> None:
-    """ValueError for a method that a script changed in a class which the files of `directory` name.
+    """Raise ValueError for a method that a script changed in a class that the files of `directory` name.
 
     prefix: of the family's classes. uses_tokenizer: whether the run takes transformers' tokenizer as it is.
     A class that nobody has imported is not changed.
@@ -63,7 +63,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
 
 
 def _counts(method: Method) -> bool:
-    """Not those that training never calls; what modules compute is checked by models/alterations."""
+    """True if training calls the method outside the modules' computation, which has its own checks."""
     home, _, name = method.where.rpartition(".")
     counts = (
         name in _OF_MODULES if home.startswith("torch.") else not home.startswith("transformers.generation.")
@@ -115,7 +115,7 @@ def _tokenizer_class(directory: Path) -> str:
 
 
 def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
-    """Those of the classes that are there. ValueError for something else in the place of one."""
+    """Return the classes that are imported. ValueError for another object under the name of a class."""
     found = []
     for module, name in places:
         value = vars(sys.modules.get(module, object)).get(name)
@@ -127,7 +127,7 @@ def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
 
 
 def _registered(module: str, name: str, model_type: str) -> object:
-    """The class that a script registered for the family; None without one."""
+    """Return the class that a script registered for the family, or None."""
     table = vars(sys.modules.get(module, object)).get(name)
     for key, value in dict(getattr(table, "_extra_content", None) or {}).items():
         if model_type in (key, getattr(key, "model_type", None)):

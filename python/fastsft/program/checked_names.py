@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_names(trainer_class: type) -> None:
-    """ValueError for names of the module that `train()` has no use for, and for a Trainer of transformers.
+    """Raise ValueError for replaced names that `train()` does not use, and for a Trainer of transformers.
 
     trainer_class: what `fastsft.train.Trainer` means.
     """
@@ -31,7 +31,7 @@ def check_names(trainer_class: type) -> None:
 
 
 def check_directory(model: CausalLM, *, trusts_code: bool) -> None:
-    """ValueError for code that FastChat's train() would run for this directory, and fastsft's does not.
+    """Raise ValueError for code that FastChat's train() would run for this directory, and fastsft does not.
 
     And for weights whose names do not fit its configuration. model: a CausalLM. trusts_code:
     --trust_remote_code.

@@ -103,7 +103,7 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
 
 
 def _place_of(error: OSError) -> str:
-    """The module of fastsft in which the system refused something that has no name of a file."""
+    """Return the fastsft module in which the system refused a call without a file name."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fastsft" in frame.filename]
     return f"in {names[-1]}" if names else "this process"
 

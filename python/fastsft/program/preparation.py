@@ -54,7 +54,7 @@ class RunConfig:
 
     @property
     def output_dir(self) -> str:
-        """The output directory; the working directory if none was given."""
+        """Output directory; the working directory if none was given."""
         return self.args.output_dir or "."
 
 
@@ -67,7 +67,7 @@ class LoadedData:
 
     @property
     def train_dataset(self) -> Any:
-        """The labelled training rows."""
+        """Labelled training rows."""
         return self.sets["train_dataset"]
 
 

@@ -64,7 +64,7 @@ def _kind(value: object) -> list[str] | str | None:
 
 
 def callback_facts(callbacks: Sequence[object]) -> Facts:
-    """The classes of callbacks, but for fastsft's own: any of them may make a rank save, evaluate or stop."""
+    """Return the names of a script's callback classes: any may make a rank save, evaluate or stop."""
     kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
     names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
     return {"callbacks": ", ".join(names) or None}
@@ -81,13 +81,13 @@ def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **furthe
 
 
 def agree_on_files(data_args: DataArguments) -> None:
-    """The files of --data_path and --eval_data_path, by content, and whether there is a token cache."""
+    """Compare the data files by content, and whether there is a token cache. Collective."""
     if launch().world_size > 1:
         compare("comparing the files of the data", lambda: file_facts(data_args))
 
 
 def file_facts(data_args: DataArguments) -> Facts:
-    """For `agree_on_files`."""
+    """Return names, numbers, weights and content digests of the data files."""
     cached = cache_directory(data_args.data_cache) is not None
     facts: dict[str, object] = {"a token cache (--data_cache)": cached}
     for name in ("data_path", "eval_data_path"):
@@ -110,7 +110,7 @@ def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
 
 
 def agree_on_weights(model: CausalLM) -> None:
-    """Every byte of the weights that training starts from; collective, after `model_facts` were compared."""
+    """Compare every byte of the initial weights, after `model_facts` were compared. Collective."""
     agreement = Agreement("comparing weights")
     digests = agreement.attempt(lambda: weight_digests(model))
     agreement.settle(None)
@@ -138,7 +138,7 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
 
 
 def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:
-    """For `agree_on_rows`. digest: of the items, where no rows are known before they are read."""
+    """Return number and checksum of the rows. digest: hash the items if rows are only read later."""
     facts: dict[str, object] = {f"rows of {what}": len(rows)}
     if rows.native is not None:
         facts[f"checksum of the rows of {what}"] = rows.checksum()
@@ -148,7 +148,7 @@ def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> F
 
 
 def tokenizer_facts(tokenizer: object) -> Facts:
-    """Its class, what decides its ids where that is known, and its special tokens."""
+    """Return the tokenizer's class, the digest of its files if known, and its special tokens."""
     if tokenizer is None:
         return {"tokenizer": None}
     known = {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER}
@@ -157,6 +157,6 @@ def tokenizer_facts(tokenizer: object) -> Facts:
 
 
 def model_facts(model: CausalLM) -> Facts:
-    """config.json as it is, and where the weights are that training starts from."""
+    """Return config.json, and the place of the initial weights."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": place_of_weights(model)}

@@ -42,7 +42,7 @@ class BadSteps:
         self._spikes: list[int] = []
 
     def loss_limit(self) -> float:
-        """A step with a greater loss is a spike; infinite when nobody asked, and at the beginning."""
+        """Return the loss above which a step is a spike; infinite without --loss_spike_factor."""
         if not self._args.loss_spike_factor or len(self._recent) < _LEAST:
             return math.inf
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
@@ -82,13 +82,13 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """The run is before `steps` again, whose groups are not computed this time."""
+        """Leave `steps` out from now on: the run has gone back to a step before them."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()
 
     def state(self) -> dict[str, object]:
-        """For fastsft_state.json: a resumed run judges as this one would."""
+        """Return the values that `restore` reads, for fastsft_state.json."""
         return {
             "left_out": sorted(self.left_out),
             "count": self._count,
@@ -232,7 +232,7 @@ class LossScale:
             self.value *= _GROWTH
 
     def state(self) -> dict[str, object]:
-        """For fastsft_state.json; empty without --fp16."""
+        """Return the values that `restore` reads, for fastsft_state.json; empty without --fp16."""
         if not self.enabled:
             return {}
         return {

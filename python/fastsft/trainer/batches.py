@@ -207,7 +207,7 @@ class NativeEpoch:
             draw_loader_seed()
 
     def take(self, step: int) -> StepRows:
-        """Those of `step`. ValueError when a script has changed the data set meanwhile."""
+        """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
         if not self._args.dataloader_num_workers:  # worker processes have a copy of their own
             self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
@@ -217,7 +217,7 @@ class NativeEpoch:
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
 
     def _read_by(self, step: int) -> list[int]:
-        """Rows of this rank that a loader reads until it gives `step`: of the batch after it too."""
+        """Return the rows that a loader of this rank reads to give `step`: also those of the next batch."""
         rank, groups = self._args.process_index, self.groups
         batches = groups.reference(step)[rank]
         if self._taken == step - 1:

@@ -172,12 +172,12 @@ class BestModel:
             self._events.control.should_save = better
 
     def saving(self, step: int) -> None:
-        """A checkpoint of `step` is about to be written: its state names the best one, which may be it."""
+        """Name the best checkpoint in the state before a checkpoint of `step` is written."""
         self._saved_steps.add(step)
         self._name_best()
 
     def failed(self, directory: Path) -> None:
-        """That checkpoint could not be written: the best one is again the one before it."""
+        """Forget a checkpoint that could not be written; the best one is again its predecessor."""
         self._saved_steps = {step for step in self._saved_steps if f"checkpoint-{step}" != directory.name}
         self._named = [path for path in self._named if path.name != directory.name]
         if Path(self._state.best_model_checkpoint or "").name == directory.name:
@@ -195,7 +195,7 @@ class BestModel:
         state.best_model_checkpoint = str(path)
 
     def load(self) -> None:
-        """After the last step: the weights of the best checkpoint, with `--load_best_model_at_end`.
+        """Load the weights of the best checkpoint if --load_best_model_at_end asks for them.
 
         Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
         other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
@@ -215,7 +215,7 @@ class BestModel:
             tell(line)
 
     def _load(self, best: str | None) -> str | None:
-        """A line about why its weights are not loaded, or None; collective."""
+        """Load the checkpoint `best`; return a line if that is not possible. Collective."""
         if best is None:
             return "there is no checkpoint of the best step: the weights of the last step stay"
         found = first_existing(best, self._directory / Path(best).name)
@@ -232,7 +232,7 @@ class BestModel:
         return None
 
     def remove_others(self) -> bool:
-        """With `--save_total_limit 1`, once the best weights are loaded: the other checkpoints go.
+        """Remove all checkpoints but the best, with --save_total_limit 1, once its weights are loaded.
 
         True the first time where there may be some; collective.
         """
@@ -243,7 +243,7 @@ class BestModel:
         return True
 
     def resumed(self, checkpoint: str) -> None:
-        """The state of `checkpoint` is the run's: where the best one that it names is now; collective.
+        """Find the best checkpoint that the state of `checkpoint` names. Collective.
 
         Next to it, as when both were copied or renamed (previous-<UTC time>-), or else where it was.
         """
@@ -259,7 +259,7 @@ class BestModel:
         return inside and checkpoint.name.startswith("checkpoint-")
 
     def _standing(self, path: Path) -> str:
-        """The metric of a checkpoint that holds the best weights, or why it is not the best step."""
+        """Return the metric of the loaded checkpoint, or the reason why it is not of the best step."""
         state = self._state
         if path.name.rpartition("-")[-1] != str(state.best_global_step):
             return f"the best that could be saved: step {state.best_global_step} was better"

@@ -96,7 +96,7 @@ def no_loss(
     *,
     find_packed: bool = False,
 ) -> None:
-    """For rows without labels: the batches alone. Arguments: as `evaluation_loss`."""
+    """Pass through the batches of rows without labels. Arguments: as `evaluation_loss`."""
     steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
     for step in range(steps):
         batch_done(step + 1, steps)
@@ -109,7 +109,7 @@ def _token_losses(
     args: TrainingArguments,
     find_packed: bool,
 ) -> float:
-    """Their sum over `batch`."""
+    """Return the summed token losses of `batch`."""
     assert rows.native is not None  # read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
@@ -125,7 +125,9 @@ def _token_losses(
 def _divisor(
     rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
 ) -> float:
-    """Of one step's token losses of `rank`: the targets of all ranks over ranks, or its own targets.
+    """Return the number that the token losses of `rank` in one step are divided by.
+
+    That is the mean number of targets of a rank, or the rank's own.
 
     With label smoothing always its own, as transformers' LabelSmoother divides. --loss_norm global_labels
     counts labels before the shift, as transformers does in evaluation too.
@@ -142,7 +144,7 @@ def _name_rows(
     without: list[list[bool]],
     losses: npt.NDArray[np.float64],
 ) -> None:
-    """Lines about batches [rank][step] that have no target, and about those whose loss is not finite."""
+    """Name the rows of batches [rank][step] without a target, or without a finite loss."""
     flat = [(ranks[rank][step], losses[rank, step], is_without)
             for rank, steps in enumerate(without) for step, is_without in enumerate(steps)]  # fmt: skip
     bare = sorted({int(row) for batch, _, is_without in flat if is_without for row in batch})
@@ -171,7 +173,7 @@ _MOST_NAMED = 10
 
 
 def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
-    """That batches of these rows add nothing to the mean of an evaluation, once."""
+    """Warn once that batches of these rows add nothing to the mean of an evaluation."""
     warn_once(
         f"evaluation: {len(rows)} of {num_rows:,} rows are in batches without a token to learn, which add "
         f"nothing to the loss: {_named(rows)}; raise --model_max_length where prompts fill it, or take the "
@@ -181,7 +183,7 @@ def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
 
 
 def tell_no_target() -> None:
-    """That there is nothing whose loss could be computed, once."""
+    """Warn once that no row has a target, so that there is no loss."""
     warn_once(
         "evaluation: no row has a token to learn, so that there is no loss to compare by (eval_loss is NaN): "
         "raise "
@@ -190,7 +192,7 @@ def tell_no_target() -> None:
 
 
 def tell_not_finite(rows: Sequence[int]) -> None:
-    """The rows of the batches whose loss is NaN or infinite; nothing when there are none."""
+    """Name the rows of batches whose loss is NaN or infinite, if there are any."""
     if rows:
         tell(
             f"evaluation: the loss is not finite in the batches of {len(rows)} rows: {_named(sorted(rows))}; "

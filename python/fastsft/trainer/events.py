@@ -28,7 +28,7 @@ SWITCHES = (*STOPS, "should_save", "should_evaluate", "should_log")
 
 
 def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
-    """Steps between logs, evaluations and checkpoints; shares of `max_steps` round up."""
+    """Set the steps between logs, evaluations and checkpoints; shares of `max_steps` round up."""
     for kind in ("logging", "eval", "save"):
         steps = getattr(args, f"{kind}_steps")
         if steps is not None:
@@ -48,7 +48,7 @@ class DefaultFlow(TrainerCallback):
     def on_step_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
-        """Cadences in steps; at `max_steps` the run stops, and saves when it saves by steps."""
+        """Set the switches of step intervals; at `max_steps` stop, and save if saving goes by steps."""
         step = state.global_step
         control.should_log |= step == 1 and args.logging_first_step
         control.should_log |= args.logging_strategy == "steps" and step % state.logging_steps == 0
@@ -64,7 +64,7 @@ class DefaultFlow(TrainerCallback):
     def on_epoch_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
-        """Cadences in epochs."""
+        """Set the switches of epoch intervals."""
         control.should_log |= args.logging_strategy == "epoch"
         control.should_evaluate |= args.eval_strategy == "epoch" and (args.eval_delay or 0) <= (
             state.epoch or 0
@@ -131,19 +131,19 @@ class Events:
         return None
 
     def check_flow(self) -> None:
-        """ValueError where a script has taken the default flow away: the engine plans a run by it."""
+        """Raise ValueError if a script has removed the default flow, by which the engine plans a run."""
         if not any(type(known) is DefaultFlow for known in self.callbacks):
             raise ValueError(_kept_flow("callback_handler.callbacks without DefaultFlow"))
 
     def states(self) -> dict[str, object]:
-        """The part of trainer_state.json about callbacks with a `state`, by class; of several a list."""
+        """Return the states of callbacks by class, for trainer_state.json; a list if a class has several."""
         found: dict[str, list[object]] = {}
         for item in (*self._stateful(), self.control):
             found.setdefault(type(item).__name__, []).append(item.state())
         return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
     def restore(self, states: dict[str, Any]) -> None:
-        """Give callbacks their values of `states` back, in order where a class has several."""
+        """Restore callbacks from `states`, in order if a class has several."""
         left = {name: list(item) if isinstance(item, list) else [item] for name, item in states.items()}
         for callback in self._stateful():
             known = left.get(type(callback).__name__)

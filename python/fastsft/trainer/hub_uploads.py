@@ -79,7 +79,7 @@ class HubUploads:
         return self._setup.args
 
     def checkpoint(self, directory: Path) -> None:
-        """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint during training."""
+        """Upload the model of a checkpoint during training, on rank 0, with --hub_strategy every_save."""
         if launch().rank != 0 or self._args.hub_strategy != "every_save":
             return
         step = directory.name.rpartition("-")[2]
@@ -94,7 +94,7 @@ class HubUploads:
         self._pending.append(_Pending(future, linked, message))
 
     def _make_way(self, step: str) -> None:
-        """For the save of `step`: an upload that waits for the one under way is given up, with its disk."""
+        """Give up an upload that waits for the one in flight, to free its disk for the save of `step`."""
         self._pending = [upload for upload in self._pending if not upload.future.done()]
         if self._args.hub_always_push or len(self._pending) < 2 or not self._pending[-1].future.cancel():
             return
@@ -137,7 +137,7 @@ class HubUploads:
             ) from error
 
     def wait(self) -> None:
-        """Until no checkpoint is being uploaded."""
+        """Wait until no checkpoint is being uploaded."""
         for pending in self._pending:
             pending.future.result()
         self._pending.clear()
@@ -155,7 +155,7 @@ class HubUploads:
 
 
 def _linked(checkpoint: Path, within: Path) -> Path:
-    """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile.
+    """Link the model files of `checkpoint` into a new directory: it may be rotated away meanwhile.
 
     OSError when they cannot be there; then nothing is left of them.
     """

@@ -35,7 +35,7 @@ class LossMeter:
         self.diluted, self._is_diluted = list(state.get("diluted", [])), state.get("is_diluted", False)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is in fastsft_state.json."""
+        """Return the `losses` of fastsft_state.json."""
         return {
             "logged_step": self.logged_step,
             "last": self._last,
@@ -48,7 +48,7 @@ class LossMeter:
         }
 
     def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
-        """One optimizer step; `grad_norm` None when nothing is clipped, as transformers then logs none."""
+        """Add one optimizer step. grad_norm: None if nothing is clipped, as transformers then logs none."""
         self._is_diluted |= not has_targets
         self._sum += loss
         self._count += 1
@@ -56,11 +56,11 @@ class LossMeter:
         self._last = {"loss": loss, **norm, "learning_rate": rate}
 
     def last(self) -> dict[str, float]:
-        """Values of the newest step."""
+        """Return the values of the newest step."""
         return self._last
 
     def take(self, step: int) -> dict[str, float]:
-        """The log entry of the steps since the last one: mean loss, and the newest norm and learning rate.
+        """Return the log entry of the steps since the last log: mean loss, newest norm and learning rate.
 
         Steps that were left out do not count; when all were, the newest values stay.
         """
@@ -72,7 +72,7 @@ class LossMeter:
         return {**self._last, "loss": total / count} if count else dict(self._last)
 
     def mean(self) -> float:
-        """Over all steps of the run, also those before a resume; 0 before the first."""
+        """Return the mean loss of all steps of the run, also before a resume; 0 before the first."""
         return (self._before + self._sum) / max(self._count_before + self._count, 1)
 
 
@@ -92,12 +92,12 @@ class LossWatch:
         self._num_steps = self._num_idle = self._num_bare = self._num_ruined = 0
 
     def begin(self, log_history: Iterable[Mapping[str, Any]]) -> None:
-        """Of a run that goes on: its first logged loss is that of the start."""
+        """Take the first logged loss of a resumed run as the loss of the start."""
         logged = [entry["loss"] for entry in log_history if isinstance(entry.get("loss"), int | float)]
         self._start = next((float(loss) for loss in logged if loss > 0), None)
 
     def look_at(self, step: int, result: _C.StepResult, *, has_targets: bool) -> None:
-        """Take the result of a step that counts."""
+        """Look at the result of a step that counts, and say a line at the first fault of a kind."""
         self._num_steps += 1
         if not has_targets:
             self._num_bare += 1
@@ -113,7 +113,7 @@ class LossWatch:
             self._say_once(self._num_ruined, f"step {step}: {self._ruin()}{self._advice()}")
 
     def faults(self) -> Iterator[str]:
-        """Lines for the end page."""
+        """Yield a line for each fault, for the end page."""
         if self._num_idle:
             yield f"{_IDLE} in {self._num_idle:,} of {self._num_steps:,} steps"
         if self.is_ruined:
@@ -123,7 +123,7 @@ class LossWatch:
 
     @property
     def is_ruined(self) -> bool:
-        """The newest loss is one that the best one says nothing about."""
+        """True if the newest loss is far above the loss of the start, and above that of guessing."""
         return self._start is not None and self._last > max(_FAR * self._start, 1.1 * self._guessing)
 
     def _ruin(self) -> str:

@@ -39,12 +39,12 @@ def to_host(kept: Kept, batch: int) -> Nested:
 
 
 def row_bytes(arrays: Nested) -> int:
-    """Of a row of the batch `arrays`."""
+    """Return the bytes of a row of the batch `arrays`."""
     return sum(array.nbytes // max(len(array), 1) for array in leaves(arrays))
 
 
 def leaves(arrays: Nested) -> list[Array]:
-    """The arrays in `arrays`."""
+    """Yield the arrays within nested lists, tuples and dictionaries."""
     if isinstance(arrays, np.ndarray):
         return [arrays]
     parts = arrays.values() if isinstance(arrays, Mapping) else arrays
@@ -52,12 +52,12 @@ def leaves(arrays: Nested) -> list[Array]:
 
 
 def head_of(arrays: Nested, rows: int) -> Nested:
-    """The first `rows` of each."""
+    """Return the first `rows` rows of each array."""
     return _each(lambda parts: parts[0][:rows], [arrays])
 
 
 def joined(batches: Sequence[Nested]) -> Nested:
-    """All rows of `batches`; those that are shorter in their second dimension are filled up with -100.
+    """Join the rows of `batches`; rows shorter in the second dimension are filled up with -100.
 
     ValueError for batches of which one has other parts, or other dimensions after the second.
     """
@@ -81,7 +81,7 @@ def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> 
 
 
 def joined_arrays(arrays: Sequence[Array]) -> Array:
-    """`joined`, of arrays."""
+    """Join arrays as `joined` does."""
     first = arrays[0]
     if any(array.ndim != first.ndim or array.shape[2:] != first.shape[2:] for array in arrays):
         raise ValueError(

@@ -134,7 +134,7 @@ class Planner:
 
     @property
     def recompute(self) -> str:
-        """What the backward pass computes again."""
+        """The activations that the backward pass recomputes."""
         return self.memory_plan.recompute if self.memory_plan else "selective"
 
     def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:

@@ -66,10 +66,10 @@ ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class PaddedRows(Protocol):
-    """The source of batches."""
+    """A source of padded batches."""
 
     def padded_batch(self, step: int) -> PaddedBatch:
-        """This rank's batch `step`."""
+        """Return batch `step` of this rank."""
 
 
 class Predictor:
@@ -122,7 +122,7 @@ class Predictor:
         return self._hook(logits, None if labels is None else labels.to(logits.device))
 
     def result(self) -> EvalPrediction:
-        """Of all batches, on every rank."""
+        """Return the predictions of all batches, on every rank."""
         labels = joined_arrays(self._labels) if self._labels else None
         return EvalPrediction(joined(self._kept) if self._kept else None, labels)
 
@@ -137,7 +137,7 @@ class Predictor:
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective.
+    """Raise ValueError on all ranks if the logits of all `rows` do not fit on one. Collective.
 
     Rows whose lengths are not known are looked at when they have been read.
     """
@@ -150,7 +150,7 @@ def check_predictions(rows: TokenRows, vocab_size: int) -> None:
 
 
 def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
-    """ValueError when all rows do not fit into `memory` bytes."""
+    """Raise ValueError if all rows do not fit into `memory` bytes."""
     needed = bytes_of_row * num_rows
     if needed > memory:
         raise ValueError(
@@ -175,7 +175,7 @@ def as_number(value: Any) -> Any:
 
 
 def check_named(metrics: object) -> None:
-    """ValueError for anything else than metrics by name."""
+    """Raise ValueError unless `found` has metrics by name."""
     if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
         raise ValueError(
             f"compute_metrics: expected a dictionary of metrics by name, got {str(metrics)[:80]}; return one "
@@ -184,7 +184,7 @@ def check_named(metrics: object) -> None:
 
 
 def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
-    """The metrics that trainer_state.json can hold, with lists in place of arrays and tensors.
+    """Return the metrics that trainer_state.json can hold, with lists instead of arrays and tensors.
 
     Others are left out with a line; must: ValueError, by its name, for such a one.
     """
@@ -221,7 +221,7 @@ _FURTHER = {"output_hidden_states": "hidden_states", "output_attentions": "atten
 
 
 def check_outputs(config: Mapping[str, Any], ignore_keys: Iterable[str] | None, caller: str) -> None:
-    """ValueError unless predictions are the logits alone in transformers, too.
+    """Raise ValueError unless predictions are the logits alone in transformers, too.
 
     config: the model's. ignore_keys: outputs that transformers leaves out of predictions.
     """

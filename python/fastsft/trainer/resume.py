@@ -31,7 +31,7 @@ _OF_THIS_RUN = (
 
 
 def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | None:
-    """The directory that `wanted` asks for: True is the newest of `output_dir` that verifies; collective.
+    """Return the checkpoint that `wanted` asks for: True is the newest that verifies. Collective.
 
     ValueError when True finds none.
     """

@@ -129,12 +129,12 @@ class Run:
 
     @property
     def model(self) -> CausalLM:
-        """The model that is trained."""
+        """Model that is trained."""
         return self.setup.model
 
     @property
     def engine(self) -> _C.Engine:
-        """The engine that trains it."""
+        """Engine that trains the model."""
         return self.setup.engine
 
     @property
@@ -149,12 +149,12 @@ class Run:
 
     @property
     def train_dataset(self) -> object:
-        """The training data as given."""
+        """Training data as given."""
         return self.setup.train_dataset
 
     @property
     def eval_dataset(self) -> object:
-        """The evaluation data as given."""
+        """Evaluation data as given."""
         return self.setup.eval_dataset
 
     @property
@@ -184,12 +184,12 @@ class Run:
 
     @property
     def plan(self) -> RunPlan:
-        """Steps and epochs."""
+        """Steps and epochs of the run."""
         return self.planner.plan
 
     @property
     def saver(self) -> Any:
-        """Writer of checkpoints."""
+        """Writer of checkpoints, at most one at a time."""
         return self.checkpoints.saver
 
     def reading_position(self) -> ReadPosition | None:

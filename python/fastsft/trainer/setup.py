@@ -53,19 +53,19 @@ class Setup:
 
     @property
     def engine(self) -> _C.Engine:
-        """The native engine of the model; a later Trainer of the same model replaces it."""
+        """Native engine of the model; a later Trainer of the same model replaces it."""
         engine = self.model.engine
         assert engine is not None  # built when the Trainer is made
         return engine
 
     @property
     def output_dir(self) -> Path:
-        """The output directory; the working directory if none was given."""
+        """Output directory; the working directory if none was given."""
         return Path(self.args.output_dir or ".")
 
     @property
     def step_args(self) -> TrainingArguments:
-        """A copy of the arguments with the fixed values, by which steps and losses are computed."""
+        """Copy of the arguments with the fixed values, by which steps and losses are computed."""
         return self.fixed.over(self.args)
 
     @property

@@ -79,7 +79,7 @@ class TrainerSurface:
 
     @property
     def args(self) -> TrainingArguments:
-        """The arguments. Setting others counts as a change of each field that differs (`train`).
+        """Arguments of the run. Setting others counts as a change of each field that differs (`train`).
 
         fastsft's or transformers', as for the constructor. ValueError while `train` runs, and for what is
         refused; TypeError for another object.
@@ -98,7 +98,7 @@ class TrainerSurface:
 
     @property
     def model(self) -> CausalLM:
-        """The model that was given, as fastsft's. ValueError for another one once the Trainer is made."""
+        """Given model, as fastsft's. ValueError for another model once the Trainer is made."""
         return self._setup.model
 
     @model.setter
@@ -109,7 +109,7 @@ class TrainerSurface:
 
     @property
     def model_wrapped(self) -> CausalLM:
-        """The model: nothing is wrapped around it. Setting it is as setting `model`."""
+        """Same as `model`: nothing is wrapped around it. Setting it is as setting `model`."""
         return self.model
 
     @model_wrapped.setter
@@ -127,7 +127,7 @@ class TrainerSurface:
 
     @property
     def engine(self) -> _C.Engine:
-        """The native engine of the model; a later Trainer of the same model replaces it."""
+        """Native engine of the model; a later Trainer of the same model replaces it."""
         return self._setup.engine
 
     @property
@@ -137,7 +137,7 @@ class TrainerSurface:
 
     @property
     def control(self) -> TrainerControl:
-        """The switches that callbacks set."""
+        """Switches that callbacks set."""
         return self.callback_handler.control
 
     @property
@@ -147,7 +147,7 @@ class TrainerSurface:
 
     @property
     def train_dataset(self) -> object:
-        """The training data as given. Setting it reads its rows and plans steps and memory again.
+        """Training data as given. Setting it reads its rows and plans steps and memory again.
 
         ValueError while `train` runs, for a Trainer that was made without training data, whose engine is not
         planned for any, and for rows that do not fit; the old data stay then.
@@ -170,7 +170,7 @@ class TrainerSurface:
 
     @property
     def eval_dataset(self) -> object:
-        """The data to evaluate on, as given: a set, several by name, or None.
+        """Evaluation data as given: a set, several by name, or None.
 
         Setting them reads their rows. Collective. ValueError for foreign ids, while `train` runs, and if
         compute_metrics needs more logits than fit into memory; the old ones stay.
@@ -189,7 +189,7 @@ class TrainerSurface:
 
     @property
     def data_collator(self) -> Collator | None:
-        """The collator that makes the batches. Setting another one plans the rows again.
+        """Collator that makes the batches. Setting another one plans the rows again.
 
         ValueError while `train` runs, and for one that pads labels with what would be learned.
         """
@@ -210,7 +210,7 @@ class TrainerSurface:
 
     @property
     def accelerator(self) -> Accelerator:
-        """The part of accelerate's object that exists here: place of the rank, a barrier."""
+        """Part of accelerate's object that exists here: place of the rank, a barrier."""
         return Accelerator(launch(), self.args.device, self.is_fsdp_enabled)
 
     @property

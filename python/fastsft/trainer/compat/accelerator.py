@@ -21,7 +21,7 @@ class HasWeights(Protocol):
     """A model."""
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """Its tensors by name."""
+        """Return its tensors by name."""
 
 
 class StateDictType(Enum):
@@ -72,7 +72,7 @@ class Accelerator(_Place):
 
     @property
     def state(self) -> AcceleratorState:
-        """With an FSDP plugin where --fsdp is given."""
+        """State with an FSDP plugin if --fsdp is given."""
         return AcceleratorState(FsdpPlugin() if self.uses_fsdp else None)
 
     def unwrap_model(
@@ -91,7 +91,7 @@ class Accelerator(_Place):
             print(*words, **options)
 
     def end_training(self) -> None:
-        """Nothing: trackers are closed when `train` returns."""
+        """Do nothing: trackers are closed when `train` returns."""
 
 
 _PRECISION = "ACCELERATE_MIXED_PRECISION"
@@ -99,7 +99,7 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
 def check_accelerate_state(args: TrainingArguments, method: str) -> None:
-    """ValueError where the environment or accelerate's state asks for another step than `args`.
+    """Raise ValueError if the environment or accelerate's state asks for another step than `args`.
 
     They outlive the arguments that set them: TrainingArguments(bf16=True) of transformers leaves its variable
     to later ones, and an Accelerator of the script its number format.
@@ -133,7 +133,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
 
 
 def _way_out(where: str, flag: str) -> str:
-    """Words for a script that gets rid of a wish, which it may not know of."""
+    """Return how a script gets rid of the setting, which it may not know of."""
     if where == _PRECISION:
         return (
             f'run os.environ.pop("{_PRECISION}") first: an earlier TrainingArguments({flag}=True) of this '
@@ -146,7 +146,7 @@ def _way_out(where: str, flag: str) -> str:
 
 
 def _precision() -> tuple[str, str]:
-    """Whose wish counts, and the number format: that of an Accelerator, else of the environment."""
+    """Return the deciding setting and its number format: an Accelerator's, else the environment's."""
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     shared = getattr(state, "_shared_state", None) or {}
     if "_mixed_precision" in shared:

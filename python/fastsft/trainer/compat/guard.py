@@ -211,7 +211,7 @@ def is_own(callback: object, event: str) -> bool:
 
 
 def check_modes() -> None:
-    """ValueError inside of a TorchFunctionMode or TorchDispatchMode that is a script's own.
+    """Raise ValueError inside a script's own TorchFunctionMode or TorchDispatchMode.
 
     torch's change no result (a default device, a count of operations); a line where they would count.
     """
@@ -232,7 +232,7 @@ def check_modes() -> None:
 
 
 def check_saved_tensors() -> None:
-    """ValueError inside of saved_tensors_hooks of a script; those of torch change nothing."""
+    """Raise ValueError inside a script's saved_tensors_hooks; hooks of torch change nothing."""
     import torch
 
     for hook in torch._C._autograd._top_saved_tensors_default_hooks(True) or ():

@@ -113,18 +113,18 @@ def check_again(trainer: object, **given: object) -> None:
 
 
 def has_own_names(trainer: object) -> bool:
-    """The object itself has a name that `check_again` looks at; fast."""
+    """True if the object itself has an attribute that `check_again` looks at; fast."""
     return not _SET_BY_SCRIPTS.isdisjoint(vars(trainer))
 
 
 def names_of_classes(trainer: object) -> list[tuple[str, int]]:
-    """Those of its classes, with their identities: they differ when a script changes one."""
+    """Return the checked attributes of the Trainer's classes, with ids that change with the attribute."""
     kinds = [vars(kind) for kind in type(trainer).__mro__]
     return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
 
 
 def check_autocast() -> None:
-    """ValueError inside of torch.autocast, which the engine's step does not see."""
+    """Raise ValueError inside torch.autocast, which the engine's step does not see."""
     import torch
 
     for device in ("cpu", "cuda"):
@@ -136,7 +136,7 @@ def check_autocast() -> None:
 
 
 def check_patched_trainer() -> None:
-    """ValueError where a script has replaced a method of transformers' Trainer that the step goes through."""
+    """Raise ValueError if a script has replaced a method of transformers' Trainer that its step calls."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
         value = vars(trainer).get(name)
@@ -154,7 +154,7 @@ def saves_in_own_way(trainer: object) -> bool:
 
 
 def _is_foreign(trainer: object, name: str) -> bool:
-    """By the code itself: `functools.wraps` copies the name of a module."""
+    """True if the method's code is not fastsft's; `functools.wraps` copies names, so the code decides."""
     found = getattr(trainer, name, None)
     function = getattr(found, "__func__", found)
     home = getattr(function, "__globals__", {}).get("__name__", "")

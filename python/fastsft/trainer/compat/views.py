@@ -65,12 +65,12 @@ class ScheduleView(ReadOnly):
     )
 
     def get_last_lr(self) -> list[float]:
-        """The rate of the next step, of weights with and without weight decay."""
+        """Return the rate of the next step, for weights with and without weight decay."""
         rate = self._run.stepper.next_rate()
         return [rate, rate]
 
     def step(self, *_: object, **__: object) -> NoReturn:
-        """ValueError: the engine takes the rates itself."""
+        """Raise ValueError: the engine takes the rates itself."""
         raise ValueError(f"lr_scheduler.step cannot be called by a callback; {self._INSTEAD}")
 
 
@@ -86,7 +86,7 @@ class OptimizerView(ReadOnly):
 
     @property
     def param_groups(self) -> tuple[Group, ...]:
-        """As they are for the next step; each time another object."""
+        """Settings of the next step; a new object each time."""
         args = self._run.setup.step_args
         adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         own = dict(_OWN.get(optimizer_of(args), adam))
@@ -114,7 +114,7 @@ class Group(dict[str, Any]):
         raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
 
     def get(self, name: str, default: object = None) -> object:
-        """As of a dict. KeyError for the parameters, which no group has here."""
+        """Return a setting as a dict does. KeyError for the parameters, which no group has here."""
         return self[name] if name in self or name == "params" else default
 
     def _refuse(self, *given: object, **_: object) -> NoReturn:
@@ -137,7 +137,7 @@ class EvaluationLoaderView(ReadOnly):
 
     @property
     def dataset(self) -> object:
-        """The data that is evaluated."""
+        """Data set of the evaluation."""
         rows = self._run.evaluator.evaluated_rows
         assert rows is not None  # there is a view during an evaluation
         return rows.source
@@ -163,12 +163,12 @@ class LoaderView(ReadOnly):
 
     @property
     def dataset(self) -> object:
-        """The trainer's train_dataset."""
+        """Training data set."""
         return self._run.setup.train_dataset
 
     @property
     def batch_size(self) -> None:
-        """None, as in transformers, whose loader has a sampler of batches."""
+        """Always None, as in transformers, whose loader has a batch sampler."""
         return None
 
     @property
