@@ -34,7 +34,7 @@ from fastsft.trainer.rows import EvaluationRows, RowReader, StoredRows, read_eva
 
 if TYPE_CHECKING:
     from fastsft.reporting.progress import Progress
-    from fastsft.trainer.nested_outputs import Nested
+    from fastsft.trainer.prediction import Nested
     from fastsft.trainer.setup import Setup
 
 
