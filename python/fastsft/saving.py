@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsft.checkpoint.aside import put_abandoned_aside, put_checkpoints_aside
+from fastsft.checkpoint.aside import archive_abandoned, archive_checkpoints
 from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, load_trained_weights
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
@@ -21,8 +21,8 @@ __all__ = [
     "load_weights",
     "newest_checkpoint",
     "prepare_output_directory",
-    "put_abandoned_aside",
-    "put_checkpoints_aside",
+    "archive_abandoned",
+    "archive_checkpoints",
     "save_checkpoint",
     "save_model_directory",
     "trainer_save_model_safe",

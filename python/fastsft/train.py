@@ -27,7 +27,7 @@ from fastsft.arguments.from_transformers import as_arguments, data_settings
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks.state import TrainOutput
-from fastsft.checkpoint.aside import put_checkpoints_aside
+from fastsft.checkpoint.aside import archive_checkpoints
 from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
 from fastsft.checkpoint.finished_run import (
@@ -56,9 +56,9 @@ from fastsft.lora.opening import open_model
 from fastsft.model.directory import ModelForm, prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.program.main import run_script
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import run_lock
 from fastsft.ranks.process_group import join
-from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.results import save_results
 from fastsft.reporting.run_summary import end_page, start_page
 from fastsft.runtime.devices import use_device
@@ -206,7 +206,7 @@ def train_with(
         check_merged_place(args.output_dir, lora_args, model)
         trainer = Trainer(model=model, tokenizer=tokenizer, args=args, **data_module)
         if starts_over:
-            put_checkpoints_aside(args.output_dir or ".", model.source_directory)
+            archive_checkpoints(args.output_dir or ".", model.source_directory)
         checkpoint = trainer.checkpoint_to_resume(resume)
         if checkpoint is not None:
             check_not_beyond(trainer, checkpoint)
@@ -231,7 +231,7 @@ def train_with(
 
 def _write_end(trainer: Trainer, output: TrainOutput) -> None:
     """Results, state and record of the end, by rank 0; all ranks end as it does; collective."""
-    agreement = Agreement("writing the results of the run")
+    agreement = AllOrNone("writing the results of the run")
 
     def write() -> None:
         save_results(trainer, output)

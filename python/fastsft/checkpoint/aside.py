@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.protected import removed
 from fastsft.runtime.standard_streams import say
 
 
-def put_checkpoints_aside(output_dir: str | Path, source: str | Path | None = None) -> None:
+def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
     """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
 
     For a run that starts from step 0: earlier ones would count in its rotation and be taken by the next
@@ -21,12 +21,12 @@ def put_checkpoints_aside(output_dir: str | Path, source: str | Path | None = No
     What another program wrote is left as it is. ValueError before anything is renamed when the model that the
     run begins with, `source`, is in one of them.
     """
-    agreement = Agreement(f"putting the checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True, source))
+    agreement = AllOrNone(f"putting the checkpoints of {output_dir} aside")
+    agreement.attempt_on_rank0(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True, source))
     agreement.settle(None)
 
 
-def put_abandoned_aside(
+def archive_abandoned(
     output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
 ) -> None:
     """The same of those that a run from `checkpoint` does not go on from; collective.
@@ -34,8 +34,8 @@ def put_abandoned_aside(
     Those of later steps, or all of them where `checkpoint` is None (the run starts from step 0) or not one of
     `output_dir`: the next automatic resume would take one of them for the end of this run.
     """
-    agreement = Agreement(f"putting checkpoints of {output_dir} aside")
-    agreement.attempt_on_first(lambda: _put_abandoned_aside(Path(output_dir), checkpoint, source))
+    agreement = AllOrNone(f"putting checkpoints of {output_dir} aside")
+    agreement.attempt_on_rank0(lambda: _put_abandoned_aside(Path(output_dir), checkpoint, source))
     agreement.settle(None)
 
 

@@ -9,7 +9,7 @@ from fastsft import _C
 from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.protected import tell_unremoved
 
@@ -26,11 +26,11 @@ def checkpoint_exists(directory: str | Path) -> bool:
 
 def first_existing(*directories: str | Path) -> str | None:
     """The first of `directories` that rank 0 sees; the same on every rank, collective."""
-    agreement = Agreement(f"looking for {directories[0]}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"looking for {directories[0]}")
+    found = agreement.attempt_on_rank0(
         lambda: next((str(each) for each in directories if Path(each).is_dir()), "")
     )
-    return agreement.settle_first(found) or None
+    return agreement.settle_on_rank0(found) or None
 
 
 def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None:
@@ -39,10 +39,10 @@ def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None
     Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. Why the
     checkpoint cannot be used, when it does not verify or belongs to another run: nothing is loaded then.
     """
-    agreement = Agreement(f"loading {directory}")
-    only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
+    agreement = AllOrNone(f"loading {directory}")
+    only_model = agreement.attempt_on_rank0(lambda: _verify(Path(directory)))
     try:
-        if agreement.settle_first(only_model) == "only model":
+        if agreement.settle_on_rank0(only_model) == "only model":
             trainer.model.load_saved(trainer.engine, str(directory))
             return None
         saved = check_checkpoint(trainer, directory, "loaded")
@@ -62,8 +62,8 @@ def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
 
     False, and nothing is loaded, where its other files do not verify, or it belongs to another run.
     """
-    agreement = Agreement(f"loading {directory}")
-    found = agreement.attempt_on_first(lambda: _lacks_only_state(Path(directory)))
+    agreement = AllOrNone(f"loading {directory}")
+    found = agreement.attempt_on_rank0(lambda: _lacks_only_state(Path(directory)))
     if not agreement.settle(found)[0]:
         return False
     agreement.attempt(lambda: check_same_run(trainer, read_run_state(directory), directory))
@@ -98,8 +98,8 @@ def keep_only(directory: str | Path, source: str = "") -> None:
     directory of that name. source: the name of one that stays as well.
     """
     path = Path(directory)
-    agreement = Agreement(f"removing the checkpoints next to {path}")
-    agreement.attempt_on_first(lambda: _remove_others(path, source))
+    agreement = AllOrNone(f"removing the checkpoints next to {path}")
+    agreement.attempt_on_rank0(lambda: _remove_others(path, source))
     agreement.settle(None)
 
 

@@ -15,7 +15,7 @@ from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.torchrun_job import is_restart
 from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
@@ -42,7 +42,7 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     if is_foreign(saved):
         load_foreign(trainer, directory, saved)
         return saved
-    agreement = Agreement(f"resuming from {directory}")
+    agreement = AllOrNone(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
     trainer.model.load_saved_along(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
@@ -60,7 +60,7 @@ def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resum
     checkpoint's micro-batches. use: what it is for, for messages. ValueError when the checkpoint does not
     verify, or belongs to another run.
     """
-    agreement = Agreement(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
+    agreement = AllOrNone(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
     saved = agreement.attempt(lambda: _check(trainer, directory, use, verify=agreement.rank == 0))
     writers = agreement.settle(is_foreign(saved or {}))
     assert saved is not None
@@ -78,9 +78,9 @@ def newest_checkpoint(
     what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
     restarts: only what an earlier start of these saved (ranks/torchrun_job.py); None where none verifies.
     """
-    agreement = Agreement(f"looking for checkpoints in {output_dir}")
-    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before, restarts) or "")
-    return agreement.settle_first(found) or None
+    agreement = AllOrNone(f"looking for checkpoints in {output_dir}")
+    found = agreement.attempt_on_rank0(lambda: _newest_verified(Path(output_dir), before, restarts) or "")
+    return agreement.settle_on_rank0(found) or None
 
 
 def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable
 from fastsft.model.file_sets import is_kept_apart
 from fastsft.planning.run_plan import RunPlan
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held
-from fastsft.ranks.save_place import writes_small_files
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.reporting.progress_events import ProgressEvents
 from fastsft.reporting.status import Run, Status
 from fastsft.runtime.messages import tell
@@ -63,11 +62,11 @@ def finished_output(
     if not _labelled_here(train_dataset):
         return None
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for a finished run in {folder}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"looking for a finished run in {folder}")
+    found = agreement.attempt_on_rank0(
         lambda: json.dumps(_matching_record(folder, model, args, tokenizer, train_dataset))
     )
-    record = json.loads(agreement.settle_first(found))
+    record = json.loads(agreement.settle_on_rank0(found))
     if record is None:
         return None
     step = record["step"]
@@ -82,7 +81,7 @@ def finished_output(
 
 def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
     """Remove leftovers of saves, and checkpoints above the limit; collective. best: it stays."""
-    agreement = Agreement(f"removing what saves left in {folder}")
+    agreement = AllOrNone(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
     if args.save_total_limit and best is not None and _had_limit(folder, args.save_total_limit):
@@ -107,11 +106,11 @@ def check_no_other_model(
     if args.overwrite_output_dir or args.no_resume:
         return
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for a finished model in {folder}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"looking for a finished model in {folder}")
+    found = agreement.attempt_on_rank0(
         lambda: json.dumps(_record_of_another(folder, model, args, tokenizer, train_dataset))
     )
-    record = json.loads(agreement.settle_first(found))
+    record = json.loads(agreement.settle_on_rank0(found))
     if record is None:
         return
     raise ValueError(
@@ -128,11 +127,11 @@ def check_not_ended(
     Going on from its checkpoint would train nothing, and write these arguments next to its weights.
     """
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for the end of a run in {folder}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"looking for the end of a run in {folder}")
+    found = agreement.attempt_on_rank0(
         lambda: json.dumps(_difference_of_end(folder, model, args, tokenizer, train_dataset))
     )
-    difference = json.loads(agreement.settle_first(found))
+    difference = json.loads(agreement.settle_on_rank0(found))
     if difference is not None:
         raise ValueError(
             f"{folder}: {difference}, so nothing would be trained; --no_resume True trains again and keeps "

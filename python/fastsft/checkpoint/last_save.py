@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from fastsft import _C
-from fastsft.ranks.agreement import on_any_rank
+from fastsft.ranks.exchange import on_any_rank
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.full_disk import is_of_full_disk
 from fastsft.runtime.messages import tell
@@ -90,7 +90,7 @@ class _Outcome:
         """False where a rank lacks room and no rank failed for another reason; collective, one exchange.
 
         Raises this rank's error, or PeerFailedError, after any other failure, where a rank is gone, and where
-        one is still inside the save: it learns of our error as from an Agreement, and does not wait for us.
+        one is still inside the save: it learns of our error as from an AllOrNone, and does not wait for us.
         """
         error = self._error
         if isinstance(error, _C.CollectiveError):

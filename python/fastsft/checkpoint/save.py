@@ -14,9 +14,8 @@ from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
 from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, recover_directory
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held
-from fastsft.ranks.save_place import writes_small_files
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.runtime.protected import tell_unremoved
@@ -237,7 +236,7 @@ def recover(folder: Path) -> None:
 
 def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
     """Remove the checkpoints that an earlier start had still to remove; collective."""
-    agreement = Agreement(f"removing checkpoints of {output_dir} above --save_total_limit")
+    agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
     agreement.attempt_if(
         writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
     )

@@ -12,9 +12,9 @@ from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain, recover
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
 from fastsft.planning.device_memory import available_host_memory, size_text
-from fastsft.ranks.agreement import Agreement, on_any_rank
+from fastsft.ranks.exchange import AllOrNone, on_any_rank
+from fastsft.ranks.output_directory import SaveMode, agreed_save_mode, writes_small_files
 from fastsft.ranks.process_group import gather_objects
-from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
@@ -38,7 +38,7 @@ class CheckpointSaver:
         self._trainer = trainer
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
-        self._way: Way | None = None  # chosen by the first save, for all
+        self._way: SaveMode | None = None  # chosen by the first save, for all
         self._behind = bool(trainer.args.async_save)
         self._staging: _C.CheckpointStaging | None = None
 
@@ -76,7 +76,7 @@ class CheckpointSaver:
                     raise
                 tell(f"warning: {error}")
 
-        agreement = Agreement(f"looking for room in {folder}")
+        agreement = AllOrNone(f"looking for room in {folder}")
         agreement.attempt_if(writes_small_files(trainer.args), check)
         agreement.settle(None)
 
@@ -143,7 +143,7 @@ class CheckpointSaver:
         tell(f"{error}; training goes on without this checkpoint (--on_save_error continue)")
 
     def _begin(self, target: Path) -> None:
-        trainer, agreement = self._trainer, Agreement(f"saving {target}")
+        trainer, agreement = self._trainer, AllOrNone(f"saving {target}")
         directory = agreement.attempt_if(
             writes_small_files(trainer.args), lambda: _open_directory(trainer, target)
         )
@@ -173,7 +173,7 @@ class CheckpointSaver:
         path: str,
         directory: _C.AtomicDirectory | None,
         content: CheckpointContent | None,
-        agreement: Agreement,
+        agreement: AllOrNone,
         *,
         streamed: bool,
     ) -> None:
@@ -201,18 +201,18 @@ class CheckpointSaver:
         self._staging.stage()
         return self._staging
 
-    def _choose(self, path: str, agreement: Agreement) -> Way:
+    def _choose(self, path: str, agreement: AllOrNone) -> SaveMode:
         """The way of writing all saves of this run; the first one decides, and says what is not the rule."""
         if self._way is not None:
             return self._way
-        self._way, why = agreed_way(self._trainer.args, path, agreement)
+        self._way, why = agreed_save_mode(self._trainer.args, path, agreement)
         if why:
             tell(f"model files are gathered and written by rank 0: {why}")
         if self._behind and self._way != "stream":
             self._behind = self._fits_beside(agreement)
         return self._way
 
-    def _fits_beside(self, agreement: Agreement) -> bool:
+    def _fits_beside(self, agreement: AllOrNone) -> bool:
         needs = _C.CheckpointStaging(self._trainer.engine).nbytes
         there = available_host_memory() // launch().local_world_size
         sizes = agreement.settle((needs, there))
@@ -230,7 +230,7 @@ class CheckpointSaver:
         path: str,
         directory: _C.AtomicDirectory | None,
         content: CheckpointContent,
-        agreement: Agreement,
+        agreement: AllOrNone,
     ) -> None:
         """The whole state through rank 0, or through the first rank of every node; training waits."""
         args, engine, form = self._trainer.args, self._trainer.engine, content.form

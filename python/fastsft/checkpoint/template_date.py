@@ -13,7 +13,7 @@ from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.regular_files import read_json
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def keep_template_date(data_args: T, args: TrainingArguments) -> T:
     """
     if getattr(data_args, DATE, None) is not None or args.no_resume:
         return data_args
-    agreement = Agreement("reading when the run was begun")
-    found = agreement.settle_first(agreement.attempt_on_first(lambda: _day_of_begin(args)))
+    agreement = AllOrNone("reading when the run was begun")
+    found = agreement.settle_on_rank0(agreement.attempt_on_rank0(lambda: _day_of_begin(args)))
     if not found:
         return data_args
     kept = copy.copy(data_args)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import fastsft
 from fastsft.ranks.plain_values import Unsendable, from_bytes, to_bytes
-from fastsft.ranks.roll_call import RollCall
+from fastsft.ranks.rendezvous import RollCall
 from fastsft.ranks.store import (
     forget_own_store,
     is_one_machine,
@@ -257,7 +257,7 @@ def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:
 
 @contextlib.contextmanager
 def host_collective(what: str) -> Iterator[None]:
-    """Errors of torch inside become a CollectiveError that names rank, step, phase and `what`."""
+    """Turn errors of torch inside into a CollectiveError that names rank, step, phase and `what`."""
     try:
         yield
     except RuntimeError as error:

@@ -11,6 +11,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.timed_store import BoundedStore
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 LOOPBACK = "127.0.0.1"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
 _own: tuple[Store, BoundedStore] | None = None  # the default store, and our connection to it
@@ -191,3 +193,9 @@ def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str,
     # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
     return told or env.get("MASTER_ADDR") in (None, "localhost", LOOPBACK)
+
+
+@functools.cache
+def machine() -> str:
+    """Name the running kernel, whose device numbers tell files apart; other machines may share its name."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()

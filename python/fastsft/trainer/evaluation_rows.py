@@ -14,7 +14,7 @@ from fastsft.data.collators import Collation
 from fastsft.data.joined_batches import check_ids, join_batches
 from fastsft.data.padded_items import PaddedBatch
 from fastsft.data.token_rows import TokenRows
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.trainer.step_rows import gather_batches
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_evaluation(
     args: TrainingArguments, reader: BatchReader, rows: TokenRows, model: CausalLM
 ) -> EvaluationRows:
     """All rows as they are read now, on every rank; collective. ValueError names a row that is faulty."""
-    agreement = Agreement("reading the data")  # the first batch is read here
+    agreement = AllOrNone("reading the data")  # the first batch is read here
     reads = agreement.attempt(reader.read)
     agreement.settle(None)
     assert reads is not None

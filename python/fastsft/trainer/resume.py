@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.aside import put_abandoned_aside
+from fastsft.checkpoint.aside import archive_abandoned
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
 from fastsft.checkpoint.save import rotate_what_is_left
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.loss_meter import LossMeter
@@ -54,11 +54,11 @@ def check_not_beyond(trainer: Running, checkpoint: str) -> None:
 
     It would be saved as the model of fewer steps than it was trained for.
     """
-    agreement = Agreement(f"resuming from {checkpoint}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"resuming from {checkpoint}")
+    found = agreement.attempt_on_rank0(
         lambda: TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json").global_step
     )
-    step, planned = agreement.settle_first(found), trainer.plan.max_steps
+    step, planned = agreement.settle_on_rank0(found), trainer.plan.max_steps
     if step > planned:
         raise ValueError(
             f"{checkpoint}: it is of step {step}, and now {planned} are asked for, so nothing would be "
@@ -112,7 +112,7 @@ def roll_back(trainer: Running, step: int) -> str | None:
     if found is None:
         return None
     _load(trainer, str(found))
-    put_abandoned_aside(output_dir, found)
+    archive_abandoned(output_dir, found)
     return str(found)
 
 

@@ -9,7 +9,7 @@ from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.random_state import RandomState
 from fastsft.trainer.foreign_rows import draw_earlier_epochs
 from fastsft.trainer.step_rows import NativeEpoch, ReadEpoch, StepCut
@@ -66,7 +66,7 @@ class RunRows:
         skip = first * trainer.args.gradient_accumulation_steps
         if trainer.args.dataloader_num_workers:  # processes that are made here have a copy of the model
             trainer.model.refresh()
-        agreement = Agreement("reading the data")  # the first batch is read here
+        agreement = AllOrNone("reading the data")  # the first batch is read here
         reader = trainer.train_reader
         assert reader is not None  # of rows that are read
         trainer.epoch_reads = reads = agreement.attempt(lambda: reader.read(skip, position))

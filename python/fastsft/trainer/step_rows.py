@@ -13,7 +13,7 @@ from fastsft.data.item_rules import ItemRules
 from fastsft.data.joined_batches import check_ids, join_batches
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, single_step
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -124,7 +124,7 @@ class ReadEpoch:
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
     """Batches that every rank reads, [micro-batch][rank]; collective. An error of one rank is one of all."""
-    agreement = Agreement("reading the data")
+    agreement = AllOrNone("reading the data")
     mine = agreement.attempt(read)
     ranks = agreement.settle(mine)
     return [list(batches) for batches in zip(*(batches or [] for batches in ranks), strict=True)]

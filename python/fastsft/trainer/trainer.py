@@ -12,7 +12,7 @@ import numpy as np
 
 from fastsft.arguments.from_transformers import as_arguments
 from fastsft.callbacks.state import TrainerState, TrainOutput
-from fastsft.checkpoint.aside import put_abandoned_aside
+from fastsft.checkpoint.aside import archive_abandoned
 from fastsft.checkpoint.finished_run import forget_end
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.data.collators import only_stacks
@@ -20,7 +20,7 @@ from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.model.tuned_products import forget_tuned_products
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.run_lock import run_lock
+from fastsft.ranks.output_directory import run_lock
 from fastsft.ranks.torchrun_job import starts_of_job
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of
@@ -285,7 +285,7 @@ class Trainer(
         """Put aside what an earlier run left in `output_dir` and this run does not use."""
         forget_end(self.args.output_dir or ".")
         if not automatic:
-            put_abandoned_aside(self.args.output_dir or ".", checkpoint, self.model.source_directory)
+            archive_abandoned(self.args.output_dir or ".", checkpoint, self.model.source_directory)
 
     def _finish(self, started: float, first_step: int) -> TrainOutput:
         runtime, train_loss = time.monotonic() - started, self.losses.mean()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.ranks.agreement import on_any_rank
+from fastsft.ranks.exchange import on_any_rank
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.callback_handler import CallbackHandler
 from fastsft.trainer.callback_notices import hears_of_saves

@@ -17,7 +17,7 @@ from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
 from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.trainer.fixed_arguments import FixedArguments
 from fastsft.trainer.token_counter import count_tokens
 from fastsft.trainer.trainer_plan import check_not_training
@@ -77,7 +77,7 @@ class TrainerData:
         collated = not only_stacks(self._data_collator)
         rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
         rules.needs_labels = needs_labels
-        agreement = Agreement("looking at a data set")
+        agreement = AllOrNone("looking at a data set")
         rows = agreement.attempt(
             lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
         )

@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from fastsft.weight_sync.exchange import StoreExchange
-from fastsft.weight_sync.interfaces import Engine, Message
+from fastsft.ranks.exchange import Message, StoreExchange
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.plan import SyncPlan
 
 _KINDS = {

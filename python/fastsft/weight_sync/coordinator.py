@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from fastsft.ranks.exchange import Message
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.errors import ReplacedError, raise_once
-from fastsft.weight_sync.interfaces import Message
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0

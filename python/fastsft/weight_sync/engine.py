@@ -17,7 +17,7 @@ from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.directory import model_texts
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
@@ -114,7 +114,7 @@ class FastsftEngine:
         model = self.trainer.model
         if getattr(model, "module", None) is None:  # of a directory: nobody but the engine has weights
             return False
-        agreement = Agreement("taking over changed weights")
+        agreement = AllOrNone("taking over changed weights")
         taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
         return any(agreement.settle(taken))
 

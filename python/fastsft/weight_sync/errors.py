@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import SupportsFloat, SupportsIndex
+    from typing import SupportsIndex
 
 
 class ReplacedError(RuntimeError):
@@ -25,9 +25,6 @@ def raise_once(error: BaseException) -> None:
         raise error
 
 
-_LONGEST_S = 1e9  # 30 years; what torch and locks take has limits
-
-
 def whole_number(what: str, value: SupportsIndex) -> int:
     """A step, a version or a size as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
     try:
@@ -36,17 +33,6 @@ def whole_number(what: str, value: SupportsIndex) -> int:
         number = -1
     if not 0 <= number < 1 << 63:
         raise ValueError(f"{what}: expected a whole number from 0 on, got {value!r}")
-    return number
-
-
-def seconds(what: str, value: SupportsFloat | str) -> float:
-    """A deadline. ValueError for what is none, for 0 or less, and for one that never comes."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = 0.0
-    if isinstance(value, str) or not 0 < number <= _LONGEST_S:
-        raise ValueError(f"{what}: expected seconds, more than 0 and at most {_LONGEST_S:g}, got {value!r}")
     return number
 
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import Message
 from fastsft.runtime.regular_files import read_regular
 from fastsft.weight_sync import layout
 from fastsft.weight_sync.errors import some
 from fastsft.weight_sync.files import RangeFile, Written, header, temporary_name, written_file
-from fastsft.weight_sync.interfaces import Message
 from fastsft.weight_sync.stored_file import StoredFile, StoredTensor
 from fastsft.weight_sync.tensor_stream import Snapshot
 from fastsft.weight_sync.verl_pt import VerlPt

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
 import torch
 
 from fastsft import _C
-from fastsft.weight_sync.errors import seconds
+from fastsft.ranks.exchange import seconds
 from fastsft.weight_sync.interfaces import Group, Work
 from fastsft.weight_sync.rendezvous import Rendezvous
 

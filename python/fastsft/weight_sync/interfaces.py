@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-Message = dict[str, Any]  # of members or ranks to each other: what JSON can say
 
 
 class Engine(Protocol):
@@ -68,22 +67,6 @@ class Logger(Protocol):
 
     def info(self, message: str, /, *args: object) -> object:
         """A line, with %-arguments."""
-
-
-class Store(Protocol):
-    """A store of torch.distributed."""
-
-    def set(self, key: str, value: str, /) -> object: ...
-
-    def get(self, key: str, /) -> bytes | str: ...
-
-    def multi_get(self, keys: list[str], /) -> Sequence[bytes | str]: ...
-
-    def check(self, keys: list[str], /) -> bool: ...
-
-    def add(self, key: str, amount: int, /) -> int: ...
-
-    def delete_key(self, key: str, /) -> object: ...
 
 
 class Work(Protocol):

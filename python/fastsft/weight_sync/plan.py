@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from fastsft import _C
-from fastsft.weight_sync.interfaces import Message
+from fastsft.ranks.exchange import Message
 
 NamedTensor = tuple[str, object, Sequence[int]]
 

@@ -11,10 +11,10 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.ranks.exchange import StoreExchange, skip
 from fastsft.weight_sync.agreement import TransferAgreement, ranks_of
 from fastsft.weight_sync.engine import EngineState, exclusive, state_source
 from fastsft.weight_sync.errors import ReplacedError, raise_once, whole_number
-from fastsft.weight_sync.exchange import StoreExchange, skip
 from fastsft.weight_sync.files import huggingface_files
 from fastsft.weight_sync.formats import save_format
 from fastsft.weight_sync.interfaces import Coordinator, Engine, Logger

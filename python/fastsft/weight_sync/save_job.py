@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.ranks.exchange import Message, StoreExchange
 from fastsft.weight_sync.agreement import other_model
 from fastsft.weight_sync.commit import Commit
 from fastsft.weight_sync.errors import ReplacedError
-from fastsft.weight_sync.exchange import StoreExchange
 from fastsft.weight_sync.files import (
     rename_into,
     temporary_files,
@@ -25,7 +25,6 @@ from fastsft.weight_sync.files import (
 )
 from fastsft.weight_sync.formats import SaveFormat
 from fastsft.weight_sync.held_files import HeldFiles
-from fastsft.weight_sync.interfaces import Message
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 

@@ -13,7 +13,7 @@ from fastsft import _C
 from fastsft.weight_sync.files import dtype_of
 
 if TYPE_CHECKING:
-    from fastsft.weight_sync.interfaces import Message
+    from fastsft.ranks.exchange import Message
 
 
 class StoredFile:

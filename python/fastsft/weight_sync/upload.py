@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import skip
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import exclusive, state_source
 from fastsft.weight_sync.errors import whole_number
-from fastsft.weight_sync.exchange import skip
 from fastsft.weight_sync.interfaces import Engine, Logger
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
 from fastsft.weight_sync.tensor_stream import TensorStream, drained

@@ -19,7 +19,7 @@ from fastsft.checkpoint.run_identity import run_position, warn_of_change
 from fastsft.checkpoint.saved_run import ForeignStates
 from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES, check_trainer_state
 from fastsft.model.weights import pickled_tensors
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.regular_files import read_json_object
 
@@ -78,7 +78,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
     trainer `foreign_states`, which are set once rows are read (transformers' _load_rng_state). All ranks
     raise ValueError when files do not fit the model.
     """
-    agreement = Agreement(f"resuming from {directory}")
+    agreement = AllOrNone(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
     agreement.settle(None)
     assert checkpoint is not None
@@ -152,7 +152,7 @@ def _next_rate(path: Path | None) -> float | None:
         return None
 
 
-def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:
+def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> None:
     engine, weights = trainer.engine, checkpoint.weights
     if weights is None:
         trainer.model.load_saved(engine, str(checkpoint.directory))
@@ -224,7 +224,7 @@ def _updates(optimizer: _Optimizer | None) -> int:
     return optimizer.step()
 
 
-def _random_states(checkpoint: TransformersCheckpoint, agreement: Agreement) -> RandomState | None:
+def _random_states(checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> RandomState | None:
     path = random_state_file(checkpoint.directory, agreement.rank, agreement.world_size)
     return None if path is None else read_foreign_states(path)
 

@@ -15,7 +15,7 @@ from fastsft.checkpoint.external.entries import Entry, NotStreamable, Unit
 from fastsft.checkpoint.external.files import ModelFiles
 from fastsft.checkpoint.external.names import saved_entries
 from fastsft.checkpoint.external.state import state_entries, unwrapped
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.place import Launch
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ def save_foreign_model(trainer: ForeignTrainer) -> None:
     fails, and the directory keeps its old files. NotStreamable on all ranks when it cannot be streamed.
     """
     model, place = unwrapped(trainer.model), current_place()
-    agreement = Agreement(f"saving the model to {trainer.args.output_dir}", place)
+    agreement = AllOrNone(f"saving the model to {trainer.args.output_dir}", place)
     entries = _agreed_entries(trainer.model, model, agreement, place)
     steps = list(_schedule(entries))
     order = [index for _, indices in steps for index in indices]
     files = ModelFiles(trainer, model, Path(trainer.args.output_dir), entries, order)
     try:
-        agreement.attempt_on_first(files.open)
+        agreement.attempt_on_rank0(files.open)
         for unit, indices in steps:
             _save_unit(files, unit, indices, agreement)
         agreement.settle(None)
-        agreement.attempt_on_first(files.commit)
+        agreement.attempt_on_rank0(files.commit)
         agreement.settle(None)
     finally:
         files.discard()
@@ -56,15 +56,15 @@ def current_place() -> Launch:
     return Launch(rank=dist.get_rank(), world_size=dist.get_world_size())
 
 
-def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: Agreement) -> None:
+def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: AllOrNone) -> None:
     agreement.attempt(unit.prepare)
     if unit.is_sharded:
         agreement.settle(None)  # nobody waits in a gather for a rank that has failed
     tensors = unit.gather() if unit.is_sharded else agreement.attempt(unit.gather)
-    agreement.attempt_on_first(lambda: files.write(indices, tensors or []))
+    agreement.attempt_on_rank0(lambda: files.write(indices, tensors or []))
 
 
-def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: Agreement, place: Launch) -> list[Entry]:
+def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, place: Launch) -> list[Entry]:
     """The same on every rank, or all raise: a gather that only some take part in would never end."""
 
     def find() -> tuple[list[Entry], str]:

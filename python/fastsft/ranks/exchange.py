@@ -1,7 +1,8 @@
-"""Posts of the trainer ranks in their store: what each says in one exchange, and what the others read of it.
+"""Exchanges after which all ranks succeed, or all raise: through the process group, or through its store.
 
-Never through a process group: a writer thread may not enqueue collectives during the training thread's, and
-a rank that stays away from a collective cannot be named, and leaves the others in it.
+The thread that trains takes the process group (`AllOrNone`). All others take the store (`StoreExchange`): a
+writer may not enqueue collectives during the training thread's, and a rank that stays away from a collective
+cannot be named, and leaves the others in it.
 """
 
 from __future__ import annotations
@@ -10,27 +11,117 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from fastsft.ranks.process_group import gather_objects, host_collective
 from fastsft.ranks.store import exchange_number, own_store
 from fastsft.ranks.timed_store import Beat, BoundedStore, SilentStoreError
-from fastsft.weight_sync.errors import seconds
-from fastsft.weight_sync.interfaces import Message, Store
+from fastsft.runtime.place import Launch, launch
+
+if TYPE_CHECKING:
+    from typing import SupportsFloat
+
+T = TypeVar("T")
+Message = dict[str, Any]  # JSON, between ranks or members of a group
 
 _SHORTEST_DELAY, _LONGEST_DELAY, _LONGEST_PATIENT_DELAY = 0.0002, 0.02, 0.2
 _BEATS, _BEAT_S = "beats", 1.0
 _LEAVING_S = 5.0
+_LONGEST_S = 1e9  # 30 years: torch and locks have limits
 
-T = TypeVar("T")
+
+def on_any_rank(flag: bool) -> bool:
+    """True, on all ranks, if the flag is set on any. Collective, one small exchange."""
+    if launch().world_size == 1:
+        return flag
+    import torch
+    import torch.distributed as dist
+
+    value = torch.tensor([int(flag)])
+    with host_collective("exchange of a flag"):
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return bool(value.item())
+
+
+class AllOrNone:
+    """Collects this rank's failure until `settle`, when all ranks learn of it; `what` begins the message.
+
+    place: rank and world size of this process if another launcher than ours made the ranks.
+    """
+
+    def __init__(self, what: str, place: Launch | None = None) -> None:
+        self.what = what
+        self._place = launch() if place is None else place
+        self.rank, self.world_size = self._place.rank, self._place.world_size
+        self._failure: Exception | None = None
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work`; None if it, or an attempt before it, failed."""
+        if self._failure is not None:
+            return None
+        try:
+            return work()
+        except Exception as error:
+            self._failure = error
+            return None
+
+    def attempt_on_rank0(self, work: Callable[[], T]) -> T | None:
+        """`attempt` on rank 0; None elsewhere."""
+        return self.attempt_if(self.rank == 0, work)
+
+    def attempt_if(self, mine: bool, work: Callable[[], T]) -> T | None:
+        """`attempt` on the ranks whose `mine` is set; None elsewhere."""
+        return self.attempt(work) if mine else None
+
+    def settle(self, value: T) -> list[T]:
+        """Return the value of every rank, in their order. Collective.
+
+        If a rank failed, every rank raises: the failing rank its own error, the others an error with its
+        message.
+        """
+        from fastsft import _C
+
+        failure = self._failure
+        note = None if failure is None else (isinstance(failure, ValueError), str(failure))
+        reports = gather_objects((note, value), self._place)
+        if failure is not None:
+            raise failure
+        for rank, (other, _) in enumerate(reports):
+            if other is not None:
+                kind = ValueError if other[0] else _C.PeerFailedError
+                raise kind(f"{self.what}: rank {rank} failed: {other[1]}")
+        return [reported for _, reported in reports]
+
+    def settle_on_rank0(self, value: T | None) -> T:
+        """Return rank 0's value on every rank. Collective; raises as `settle`."""
+        first = self.settle(value)[0]
+        assert first is not None, self.what
+        return first
+
+
+class Store(Protocol):
+    """A store of torch.distributed."""
+
+    def set(self, key: str, value: str, /) -> object: ...
+
+    def get(self, key: str, /) -> bytes | str: ...
+
+    def multi_get(self, keys: list[str], /) -> Sequence[bytes | str]: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+    def add(self, key: str, amount: int, /) -> int: ...
+
+    def delete_key(self, key: str, /) -> object: ...
 
 
 class StoreExchange:
     """The posts of one exchange. Every rank makes one for every exchange of an `occasion`, in the same order.
 
-    kinds: of all posts that there may be, and what a rank does that waits for them, for messages. deadline_s:
-    how long a rank that says nothing is waited for, and the store. A store that was silent for so long ends
-    the exchange for this rank: what it posts from then on, the others read when the store goes on.
+    kinds: of posts, each with the words for a rank that waits for them. deadline_s: how long a silent rank is
+    waited for, and the store. A store that was silent for so long ends the exchange for this rank: the others
+    read its later posts when the store goes on.
     """
 
     def __init__(
@@ -46,9 +137,9 @@ class StoreExchange:
         self._store = own_store() if world_size > 1 else cast(BoundedStore, _Memory())
 
     def post(self, kind: str, **content: object) -> None:
-        """Tell the others; `error` or `failed` in the content says that this rank failed.
+        """Post to the other ranks; `error` or `failed` in the content says that this rank failed.
 
-        RuntimeError, and nothing is posted, if it did not fail, but the others may have given it up.
+        RuntimeError, and nothing is posted, if this rank did not fail, but the others may have given it up.
         """
         if not {"error", "failed"} & content.keys():
             self._check_presence(kind)
@@ -59,7 +150,7 @@ class StoreExchange:
             self._ask(kind, lambda store: store.set(key, text), self._end())
 
     def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
-        """The posts of `ranks`. RuntimeError as soon as one posts an error, or when one is silent."""
+        """Return the posts of `ranks`. RuntimeError as soon as a rank posts an error, or if one is silent."""
         end, delays = self._end(), _poll_delays()
         found: dict[int, Message] = {}
         missing = list(ranks)
@@ -77,9 +168,9 @@ class StoreExchange:
             time.sleep(next(delays))
 
     def collect_all(self, kind: str) -> list[Message]:
-        """Everybody's post, in order of rank, whatever it says. RuntimeError when a rank is silent.
+        """Return the post of every rank, in order, errors too. RuntimeError if a rank is silent.
 
-        One question a look, where `collect` asks for each rank: all ranks do this.
+        Asks the store once a look, and not once a rank as `collect`, because all ranks do this.
         """
         end, delays = self._end(), _poll_delays()
         keys = [self._key(kind, rank) for rank in range(self._world_size)]
@@ -91,7 +182,7 @@ class StoreExchange:
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
     def collect_patiently(self, kind: str) -> list[Message]:
-        """`collect_all`, where ranks may take any time that give signs of life (`alive`) meanwhile."""
+        """`collect_all` that waits without limit for ranks that give signs of life (`alive`)."""
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
@@ -105,13 +196,13 @@ class StoreExchange:
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Inside, the others hear that this process lives."""
+        """Inside, signs of life of this process go to the others."""
         every = min(_BEAT_S, self._deadline_s / 4)
         with self._store.beating(self._key(_BEATS, self._rank), every) as self._beat:
             yield
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
-        """The first rank from `first` on whose post is missing, and its signs of life."""
+        """Return the first rank from `first` on whose post is missing, and its signs of life."""
         ranks = range(first, self._world_size)
         if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
             return self._world_size, 0
@@ -121,9 +212,9 @@ class StoreExchange:
         return missing, store.add(self._key(_BEATS, missing), 0)
 
     def leave(self) -> None:
-        """This rank posts and collects no more. The last rank to say so removes every post.
+        """End the exchange for this rank. The last rank that leaves removes all posts.
 
-        A second call does nothing. Posts of an exchange that a rank never leaves, because it died, stay.
+        A second call does nothing. If a rank dies, the posts of its exchange stay.
         """
         if self._left:
             return
@@ -144,14 +235,14 @@ class StoreExchange:
         store.delete_key(counter)
 
     def _posted(self, kind: str, ranks: Iterable[int], store: Store) -> dict[int, Message]:
-        """The posts that are there."""
+        """Return the posts that are there."""
         keys = {rank: self._key(kind, rank) for rank in ranks}
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _check_presence(self, kind: str) -> None:
-        """RuntimeError if ranks that wait for `kind` may have given this one up, of which no sign came.
+        """RuntimeError if the ranks that wait for `kind` may have given up this rank, which sent no signs.
 
-        They had posted that all went well there, and what they post next may come later than this rank looks.
+        They had posted success, and a later post of theirs may come after this rank has looked.
         """
         if self._beat is None:
             return
@@ -167,7 +258,7 @@ class StoreExchange:
             )
 
     def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
-        """The answer of the store. SilentStoreError, once and for all, when it does not by `end`."""
+        """Ask the store. SilentStoreError, now and from then on, if it does not answer by `end`."""
         if self._silence is not None:
             raise self._silence
         try:
@@ -197,11 +288,22 @@ class StoreExchange:
 
 
 def skip(occasion: str) -> None:
-    """This rank has nothing to do in an exchange, and says nothing; it counts it nevertheless.
+    """Count an exchange in which this rank has nothing to do.
 
     Else a call that does nothing on some ranks only would set their counts apart for ever.
     """
     exchange_number(occasion)
+
+
+def seconds(what: str, value: SupportsFloat | str) -> float:
+    """Check a deadline. ValueError unless it is a number above 0 and at most 30 years."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, str) or not 0 < number <= _LONGEST_S:
+        raise ValueError(f"{what}: expected seconds, more than 0 and at most {_LONGEST_S:g}, got {value!r}")
+    return number
 
 
 class _Memory:
@@ -233,7 +335,7 @@ class _Memory:
 
 
 def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:
-    """Seconds to sleep between looks: short while the others may be at the same place."""
+    """Yield the seconds to sleep between looks: few at first, as the others may be at the same place."""
     delay = _SHORTEST_DELAY
     while True:
         yield delay
