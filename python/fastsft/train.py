@@ -27,8 +27,6 @@ from fastsft.arguments.from_transformers import as_arguments, data_settings
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks.state import TrainOutput
-from fastsft.checkpoint.aside import archive_checkpoints
-from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
 from fastsft.checkpoint.finished_run import (
     check_no_other_model,
@@ -37,8 +35,8 @@ from fastsft.checkpoint.finished_run import (
     record_end,
 )
 from fastsft.checkpoint.last_save import LastSaves
-from fastsft.checkpoint.restart import go_on_after_restart
-from fastsft.checkpoint.template_date import keep_template_date
+from fastsft.checkpoint.load import newest_checkpoint
+from fastsft.checkpoint.start import archive_checkpoints, go_on_after_restart, keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template

@@ -12,8 +12,8 @@ import pytest
 from fastsft import _C, saving
 from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint import finished_run
-from fastsft.checkpoint.aside import archive_checkpoints
-from fastsft.checkpoint.best_checkpoint import keep_only
+from fastsft.checkpoint.content import keep_only
+from fastsft.checkpoint.start import archive_checkpoints
 from fastsft.model.directory import recover_directory
 from fastsft.runtime import messages
 from fastsft.runtime.output_files import write_output

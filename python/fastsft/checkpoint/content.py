@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
-from fastsft.model.directory import ModelForm, small_texts, write_texts, write_tokenizer
+from fastsft.model.directory import ModelForm, recover_directory, small_texts, write_texts, write_tokenizer
 from fastsft.model.saved_parts import tokenizer_to_save
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import check_still_held, writes_small_files
+from fastsft.runtime.messages import tell
+from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
 if TYPE_CHECKING:
-    from fastsft import _C
+    from fastsft.arguments import TrainingArguments
     from fastsft.checkpoint.saved_run import SavedRun
     from fastsft.model.saved_parts import AdapterToSave, SavedTokenizer
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of errors that name the lack of room themselves
+_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:
@@ -103,3 +115,113 @@ def _random_states(trainer: SavedRun) -> dict[str, Any]:
         ahead = None if position.ahead is None else position.ahead.to_json()
         states["reading"] = {"epoch": position.epoch.to_json(), "ahead": ahead}
     return states
+
+
+def explain(error: Exception, path: str, needed: int) -> Exception:
+    """Errors of no room with path and bytes needed, of a full disk also those free; others as they are."""
+    full = isinstance(error, OSError) and error.errno in _FULL
+    if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
+        return error
+    is_disk = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_told = any(word in str(error) for word in _WORDS)
+    free = f", {_C.available_bytes(path)} bytes are free there" if is_disk and not is_told else ""
+    return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
+
+
+def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
+    """RuntimeError unless `names` have the weights, the optimizer state if it is to be there, and all parts.
+
+    The last thing that is asked before older checkpoints go.
+    """
+    weights = "adapter_model" if content.adapter is not None else "model"
+    missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
+    if content.with_state and not _has("optimizer-rank", names):
+        missing.append("optimizer-rank-*.safetensors")
+    parts = Counter((part[1], int(part[3])) for part in map(_NUMBERED.fullmatch, names) if part)
+    missing += [f"{of - found} of {of} files {stem}-*" for (stem, of), found in parts.items() if found != of]
+    if missing:
+        raise RuntimeError(
+            f"the checkpoint lacks {', '.join(missing)}, which no rank has written; it is not "
+            "kept, and the older ones stay"
+        )
+
+
+def _has(stem: str, names: Collection[str]) -> bool:
+    return any(re.fullmatch(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.safetensors", name) for name in names)
+
+
+def commit_checkpoint(
+    directory: _C.AtomicDirectory | None,
+    target: Path,
+    content: CheckpointContent,
+    files: list[_C.FileDigest],
+    limit: int,
+) -> None:
+    """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
+    assert directory is not None  # of the rank that commits
+    check_complete(content, [file.name for file in files])
+    manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
+    check_still_held(target.parent)
+    directory.commit(target.name, manifest)
+    if directory.kept:
+        tell(f"what fastsft did not write in {target} is now in {directory.kept}")
+    rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def recover(folder: Path) -> None:
+    """Finish or remove what earlier saves left in `folder`, which is made where it is not there."""
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(folder):
+        tell(f"removed {folder / name}, left by an interrupted save")
+
+
+def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
+    """Remove the checkpoints that an earlier start had still to remove; collective."""
+    agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
+    agreement.attempt_if(
+        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
+    )
+    agreement.settle(None)
+
+
+def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
+    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), but those of the names `kept`.
+
+    One that cannot be removed keeps its name, on top of the limit, with a line.
+    """
+    unremoved: list[str] = []
+    for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
+        if aside:
+            tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
+    tell_unremoved(unremoved)
+
+
+def keep_only(directory: str | Path, source: str = "") -> None:
+    """Remove the other checkpoints of fastsft next to `directory`; by rank 0, collective.
+
+    A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
+    for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
+    directory of that name. source: the name of one that stays as well.
+    """
+    path = Path(directory)
+    agreement = AllOrNone(f"removing the checkpoints next to {path}")
+    agreement.attempt_on_rank0(lambda: _remove_others(path, source))
+    agreement.settle(None)
+
+
+def _remove_others(kept: Path, source: str) -> None:
+    for name in _C.list_checkpoints(str(kept.parent)):
+        other = kept.parent / name
+        if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):
+            _remove_other(other)
+
+
+def _remove_other(other: Path) -> None:
+    try:
+        aside = _C.delete_directory(str(other))
+    except _C.FileError as error:
+        tell_unremoved([str(error)])
+        return
+    if aside:
+        tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
-from fastsft.checkpoint.content import source_checkpoint
-from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
+from fastsft.checkpoint.content import recover, rotate_what_is_left, source_checkpoint
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
-from fastsft.checkpoint.save import recover, rotate_what_is_left
+from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.base_identity import is_comparable

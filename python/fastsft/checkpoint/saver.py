@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
-from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain, recover
+from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain, recover
+from fastsft.checkpoint.save import CheckpointSave, LivePart, Part
 from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.exchange import AllOrNone, on_any_rank

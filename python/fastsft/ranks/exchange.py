@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -116,6 +117,18 @@ class Store(Protocol):
     def delete_key(self, key: str, /) -> object: ...
 
 
+class StoreGoneError(RuntimeError):
+    """The store, and with it the process that serves it, has gone."""
+
+
+class SilentRankError(RuntimeError):
+    """Ranks have not posted in time."""
+
+    def __init__(self, message: str, ranks: list[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
 class StoreExchange:
     """The posts of one exchange. Every rank makes one for every exchange of an `occasion`, in the same order.
 
@@ -128,7 +141,7 @@ class StoreExchange:
         self, occasion: str, kinds: Mapping[str, str], rank: int, world_size: int, deadline_s: float
     ) -> None:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
-        self._left = False
+        self._left, self._give_up = False, math.inf
         self._silence: SilentStoreError | None = None
         self._beat: Beat | None = None  # since `alive`
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
@@ -141,7 +154,7 @@ class StoreExchange:
 
         RuntimeError, and nothing is posted, if this rank did not fail, but the others may have given it up.
         """
-        if not {"error", "failed"} & content.keys():
+        if content.get("error") is None and "failed" not in content:
             self._check_presence(kind)
         key, text = self._key(kind, self._rank), json.dumps(content)
         if self._silence is not None:
@@ -164,7 +177,7 @@ class StoreExchange:
             if not missing:
                 return found
             if time.monotonic() > end:
-                raise RuntimeError(self._silent(kind, missing))
+                raise self._silent(kind, missing)
             time.sleep(next(delays))
 
     def collect_all(self, kind: str) -> list[Message]:
@@ -177,7 +190,7 @@ class StoreExchange:
         while not self._ask(kind, lambda store: store.check(keys), end):
             if time.monotonic() > end:
                 there = self._ask(kind, functools.partial(self._posted, kind, range(self._world_size)), end)
-                raise RuntimeError(self._silent(kind, [r for r in range(self._world_size) if r not in there]))
+                raise self._silent(kind, [rank for rank in range(self._world_size) if rank not in there])
             time.sleep(next(delays))
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
@@ -189,17 +202,24 @@ class StoreExchange:
             found = self._ask(kind, functools.partial(self._look, kind, first), end)
             if found != (first, heard):
                 (first, heard), end = found, self._end()
-            elif time.monotonic() > end:
-                raise RuntimeError(self._silent(kind, [first]))
+            elif time.monotonic() > min(end, self._give_up):
+                raise self._silent(kind, [first])
             time.sleep(next(delays) if first < self._world_size else 0)
         return self.collect_all(kind)
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
         """Inside, signs of life of this process go to the others."""
+        if self._world_size == 1:
+            yield
+            return
         every = min(_BEAT_S, self._deadline_s / 4)
         with self._store.beating(self._key(_BEATS, self._rank), every) as self._beat:
             yield
+
+    def give_up_in(self, seconds: float) -> None:
+        """Let `collect_patiently` wait no longer than that; for another thread."""
+        self._give_up = time.monotonic() + seconds
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
         """Return the first rank from `first` on whose post is missing, and its signs of life."""
@@ -267,7 +287,7 @@ class StoreExchange:
             self._silence = SilentStoreError(self._deadline_s, self._kinds[kind])
             raise self._silence from None
         except RuntimeError as error:
-            raise RuntimeError(
+            raise StoreGoneError(
                 f"{self._kinds[kind]}: the store of the ranks is gone, and with it the process that serves "
                 f"it (rank 0, or torchrun's): {str(error).splitlines()[0]}"
             ) from error
@@ -279,11 +299,12 @@ class StoreExchange:
     def _key(self, kind: str, rank: int) -> str:
         return f"{self._prefix}/{kind}/{rank}"
 
-    def _silent(self, kind: str, ranks: list[int]) -> str:
-        return (
+    def _silent(self, kind: str, ranks: list[int]) -> SilentRankError:
+        return SilentRankError(
             f"{self._kinds[kind]}: rank {', '.join(map(str, ranks))} did not report within "
             f"{self._deadline_s:g} seconds: it died, its disk is stuck, or it makes other calls than the "
-            "other ranks"
+            "other ranks",
+            ranks,
         )
 
 

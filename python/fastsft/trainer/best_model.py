@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.best_checkpoint import (
-    first_existing,
-    keep_only,
-    load_model_alone,
-    load_trained_weights,
-)
-from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.content import keep_only, source_checkpoint
+from fastsft.checkpoint.load import first_existing, load_model_alone, load_trained_weights
 from fastsft.runtime.messages import tell
 from fastsft.trainer.evaluation_notices import decides
 from fastsft.trainer.schedule import metric_key

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.aside import archive_abandoned
-from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
-from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.content import rotate_what_is_left, source_checkpoint
+from fastsft.checkpoint.load import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
-from fastsft.checkpoint.save import rotate_what_is_left
+from fastsft.checkpoint.start import archive_abandoned
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline

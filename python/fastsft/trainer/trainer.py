@@ -12,9 +12,9 @@ import numpy as np
 
 from fastsft.arguments.from_transformers import as_arguments
 from fastsft.callbacks.state import TrainerState, TrainOutput
-from fastsft.checkpoint.aside import archive_abandoned
 from fastsft.checkpoint.finished_run import forget_end
 from fastsft.checkpoint.saver import CheckpointSaver
+from fastsft.checkpoint.start import archive_abandoned
 from fastsft.data.collators import only_stacks
 from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory

@@ -61,7 +61,7 @@ class TransferAgreement:
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
         """Around what may take any time: the others wait for this rank at the end while its process lives."""
-        with self._posts.alive() if self._world_size > 1 else contextlib.nullcontext():
+        with self._posts.alive():
             yield
 
     def settle(self, what: str, error: BaseException | None) -> None:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.runtime.protected import removed
-from fastsft.weight_sync.errors import some
-from fastsft.weight_sync.files import TEMPORARY, remove_file, temporary_name
+from fastsft.weight_sync.files import TEMPORARY, check_free, remove_file, temporary_name
 from fastsft.weight_sync.formats import FORMATS
-from fastsft.weight_sync.held_files import check_free
-from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems
+from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems, some
 from fastsft.weight_sync.tensor_stream import Snapshot
 
 _INDEX = "model.safetensors.index.json"  # of a model directory that was here before

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from fastsft import _C
-from fastsft.checkpoint.checkpoint import load_checkpoint
+from fastsft.checkpoint.external.wrapped import is_fsdp1
+from fastsft.checkpoint.load import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.directory import model_texts
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
-from fastsft.weight_sync.fsdp1 import Fsdp1Source
 from fastsft.weight_sync.interfaces import Engine, NativeEngine
-from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
+from fastsft.weight_sync.modules import Fsdp1Source, NamedTensorSource, TensorSource, adapters_refused
 from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
 
 if TYPE_CHECKING:

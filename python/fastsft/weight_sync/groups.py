@@ -1,4 +1,4 @@
-"""Groups in which rank 0 sends weights: over gloo, NCCL, or the shared memory of one host."""
+"""Groups in which rank 0 sends weights, over gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import contextlib
 import ctypes
 import functools
 import importlib
-import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -25,7 +23,6 @@ from fastsft.weight_sync.rendezvous import Rendezvous
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-P = ParamSpec("P")
 _HELD_SLACK_S = 10.0
 
 
@@ -37,7 +34,7 @@ class _Held(NamedTuple):
 
 
 _held: list[_Held] = []
-# One reference that nobody gives back: what is under way when the process ends is held to its very end.
+# One reference is never given back: operations under way when the process ends are held to its very end.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 _holding = threading.Lock()
 
@@ -64,7 +61,7 @@ def keep_until_done(
 
 
 def release_done() -> None:
-    """Of what is over by now."""
+    """Release the operations that are over by now."""
     if not _held:
         return
     with _holding:
@@ -85,92 +82,7 @@ def _is_done(work: Work) -> bool:
         return True
 
 
-SLOT_BYTES = 1 << 24  # two of them; containers often have 64 MiB
-
-
-class SharedMemoryGroup:
-    """The calls of a process group that a transport makes, for tensors on the CPU; rank 0 sends.
-
-    Operations are done in order on a thread of the group's own. Collective over the members. RuntimeError
-    when not all of them came within `limit`, or live on another host. timeout: of an operation that has none
-    of its own.
-    """
-
-    def __init__(
-        self, store: Store, rank: int, world_size: int, timeout: timedelta, limit: timedelta
-    ) -> None:
-        self._rank, self._world_size, self._timeout = rank, world_size, timeout
-        if rank == 0:
-            name = f"fastsft-{secrets.token_hex(8)}"
-            self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
-            store.set("shared_memory", name)
-        else:
-            store.wait(["shared_memory"], limit)
-            name = store.get("shared_memory").decode()
-            self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
-        self._memory.meet(limit.total_seconds())
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shared-memory")
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return self._world_size
-
-    def name(self) -> str:
-        return "shared_memory"
-
-    def broadcast(self, tensors: list[torch.Tensor], options: object) -> SharedMemoryWork:
-        """Rank 0's bytes in the contiguous tensor of all. options: torch's, of which `timeout` counts."""
-        (tensor,) = tensors
-        return self._do(self._memory.broadcast, tensor, self._seconds(options))
-
-    def allgather(
-        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: object
-    ) -> SharedMemoryWork:
-        """Everybody's message, of at most 4096 bytes, in order of rank."""
-        (notes,), (mine,) = outputs, inputs
-        return self._do(self._gather, notes, mine, self._seconds(options))
-
-    def abort(self) -> None:
-        """No operation of any member succeeds from now on."""
-        self._memory.abort()
-
-    def _gather(self, notes: list[torch.Tensor], mine: torch.Tensor, deadline_s: float) -> None:
-
-        everything = torch.empty(self._world_size, mine.numel(), dtype=mine.dtype)
-        self._memory.all_gather(mine, everything, deadline_s)
-        for note, found in zip(notes, everything, strict=True):
-            note.copy_(found)
-
-    def _do(self, operation: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> SharedMemoryWork:
-        return SharedMemoryWork(self._thread.submit(operation, *args, **kwargs))
-
-    def _seconds(self, options: object) -> float:
-        given: timedelta | None = getattr(options, "timeout", None)
-        chosen = given if given is not None and given > timedelta(0) else self._timeout
-        return chosen.total_seconds()
-
-
-class SharedMemoryWork:
-    """An operation under way."""
-
-    def __init__(self, done: Future[None]) -> None:
-        self._done = done
-
-    def is_completed(self) -> bool:
-        """Done or failed."""
-        return self._done.done()
-
-    def wait(self, timeout: timedelta) -> None:
-        """RuntimeError when it failed, or is not done within `timeout`."""
-        try:
-            self._done.result(timeout.total_seconds())
-        except TimeoutError as error:
-            raise RuntimeError("the operation is not done in time") from error
-
-
-_BACKENDS = ("gloo", "nccl", "shared_memory")
+_BACKENDS = ("gloo", "nccl")
 _THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process where gloo is denied one
 
 
@@ -178,11 +90,10 @@ class WeightGroup:
     """A process group for weights alone, over any store; made again by `rebuild` after a failure.
 
     store: a `torch.distributed` store that all members reach, and that outlives them. rank 0 sends. backend:
-    "gloo", "nccl", or "shared_memory" for processes of one host and tensors on its CPU. timeout_s: how long
-    the others are waited for, and of an operation for which nobody set a deadline. Collective over the
-    members. A member that was started again makes its group as it did before, while all others call
-    `rebuild`. generation: of the members that are in it now, the same number on all. version: the newest that
-    has gone through the group, or that a member had when it was made.
+    "gloo" or "nccl". timeout_s: how long the others are waited for, and the deadline of operations that have
+    none. Collective over the members. A member that was started again makes its group as before, while all
+    others call `rebuild`. generation: a number, the same on all members, that grows with each rebuild.
+    version: the newest that has gone through the group, or that a member had when it was made.
     """
 
     def __init__(
@@ -200,7 +111,7 @@ class WeightGroup:
         self.group = self._meet()
 
     def rebuild(self, store: Store | None = None) -> None:
-        """A new group, with every member that calls this, or that was started again, within the timeout.
+        """Make a new group of all members that call this, or were started again, within the timeout.
 
         store: in place of the one before, when that has ended with its process. RuntimeError when a member
         has not come: then the group is of no use, and a later call may succeed.
@@ -232,10 +143,8 @@ class WeightGroup:
         return meeting.group
 
     def _connect(self, dist: Any, store: Store, limit_s: float) -> Group:
-        """limit_s: until all are connected; of the operations it is the group's own timeout."""
+        """Connect to all members within `limit_s`; operations have the group's own timeout."""
         limit = timedelta(seconds=limit_s)
-        if self._backend == "shared_memory":
-            return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout, limit)
         if self._backend == "gloo":
             group = dist.ProcessGroupGloo(store, self._rank, self._world_size, limit)
             group._set_default_timeout(self._timeout)

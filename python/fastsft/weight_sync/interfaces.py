@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from typing import SupportsIndex
+
     import torch
 
     from fastsft import _C
-
 
 
 class Engine(Protocol):
@@ -93,3 +95,28 @@ class Group(Protocol):
     ) -> Work: ...
 
     def abort(self) -> None: ...
+
+
+class ReplacedError(RuntimeError):
+    """A save that a later one replaced before it began: no failure, and nothing was written."""
+
+
+_MARK = "_fastsft_reported"
+
+
+def raise_once(error: BaseException) -> None:
+    """Raise `error`, unless it has been raised this way before."""
+    if not getattr(error, _MARK, False):
+        setattr(error, _MARK, True)
+        raise error
+
+
+def whole_number(what: str, value: SupportsIndex) -> int:
+    """A step, a version or a size as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{what}: expected a whole number from 0 on, got {value!r}")
+    return number

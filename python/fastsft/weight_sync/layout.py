@@ -258,3 +258,12 @@ def _usable(step: int | None, steps: dict[int, Path]) -> int:
         return 0
     with_manifest = [part for part in parts if (part / MANIFEST).exists()]
     return 0 if any(problems(part) for part in with_manifest) else step
+
+
+_MOST_LISTED = 5
+
+
+def some(found: Sequence[str], between: str = ", ") -> str:
+    """The first ones of a list that may be of any length, and how many more there are."""
+    more = len(found) - _MOST_LISTED
+    return between.join(found[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

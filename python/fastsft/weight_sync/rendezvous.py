@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -14,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
-from fastsft.weight_sync.errors import plain_reason
 from fastsft.weight_sync.interfaces import Group
 
 if TYPE_CHECKING:
@@ -252,3 +252,23 @@ class Rendezvous:
 
 def _roster(seats: list[Seat]) -> str:
     return hashlib.sha256(" ".join(seat.token for seat in seats).encode()).hexdigest()[:32]
+
+
+# Texts of gloo and of torch's stores, whose first line names a source file of theirs.
+_REASONS = (
+    (r"closed by peer|reset by peer|broken pipe|connection refused|pair closure|writev|readv",
+     "the connection to another member is closed: its process has ended, or it has given this group up"),
+    (r"nbytes|preamble", "another member sends a tensor of another size: the plans differ"),
+    (r"timed out|timeout", "another member gave no sign in time"),
+    (r"abort|cancel|shut ?down", "the group was given up, here or elsewhere"),
+)  # fmt: skip
+_ORIGIN = re.compile(r"^(Gloo \w+ failed with )?(\[[^\]]*\.(cc|cpp|h):\d+\]\s*)?")
+
+
+def plain_reason(error: BaseException) -> str:
+    """Say why an operation of a group failed; known texts of backends are replaced."""
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    for pattern, words in _REASONS:
+        if re.search(pattern, first, re.IGNORECASE):
+            return words
+    return _ORIGIN.sub("", first)

@@ -11,14 +11,20 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.checkpoint.external.wrapped import is_fsdp1
 from fastsft.ranks.exchange import StoreExchange, skip
 from fastsft.weight_sync.agreement import TransferAgreement, ranks_of
 from fastsft.weight_sync.engine import EngineState, exclusive, state_source
-from fastsft.weight_sync.errors import ReplacedError, raise_once, whole_number
 from fastsft.weight_sync.files import huggingface_files
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.interfaces import Coordinator, Engine, Logger
-from fastsft.weight_sync.modules import is_fsdp1
+from fastsft.weight_sync.interfaces import (
+    Coordinator,
+    Engine,
+    Logger,
+    ReplacedError,
+    raise_once,
+    whole_number,
+)
 from fastsft.weight_sync.plan import parameter_dtype
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.source import WeightSource

@@ -15,8 +15,8 @@ from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.exchange import Message, StoreExchange
 from fastsft.weight_sync.agreement import other_model
 from fastsft.weight_sync.commit import Commit
-from fastsft.weight_sync.errors import ReplacedError
 from fastsft.weight_sync.files import (
+    HeldFiles,
     rename_into,
     temporary_files,
     temporary_name,
@@ -24,7 +24,7 @@ from fastsft.weight_sync.files import (
     written_file,
 )
 from fastsft.weight_sync.formats import SaveFormat
-from fastsft.weight_sync.held_files import HeldFiles
+from fastsft.weight_sync.interfaces import ReplacedError
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 

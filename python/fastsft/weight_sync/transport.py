@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from fastsft.ranks.exchange import Message
-from fastsft.weight_sync.errors import plain_reason
 from fastsft.weight_sync.groups import WeightGroup, abort, is_broken, keep_until_done, release_done
 from fastsft.weight_sync.interfaces import Group, Work
+from fastsft.weight_sync.rendezvous import plain_reason
 
 if TYPE_CHECKING:
     from torch.distributed import BroadcastOptions

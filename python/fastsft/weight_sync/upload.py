@@ -17,8 +17,7 @@ from fastsft.ranks.exchange import skip
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import exclusive, state_source
-from fastsft.weight_sync.errors import whole_number
-from fastsft.weight_sync.interfaces import Engine, Logger
+from fastsft.weight_sync.interfaces import Engine, Logger, whole_number
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
 from fastsft.weight_sync.tensor_stream import TensorStream, drained
 

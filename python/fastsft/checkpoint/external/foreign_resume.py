@@ -11,13 +11,17 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments.optimizer import optimizer_of
-from fastsft.checkpoint.external.foreign_random_states import random_state_file, read_foreign_states
 from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, common_step
 from fastsft.checkpoint.external.sharded_files import ShardedFiles
-from fastsft.checkpoint.external.transformers_checkpoint import TransformersCheckpoint, load_plain
+from fastsft.checkpoint.external.transformers_checkpoint import (
+    TransformersCheckpoint,
+    load_plain,
+    random_state_file,
+    read_foreign_states,
+)
 from fastsft.checkpoint.run_identity import run_position, warn_of_change
 from fastsft.checkpoint.saved_run import ForeignStates
-from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES, check_trainer_state
+from fastsft.checkpoint.state_files import MOST_STATE_BYTES, check_trainer_state
 from fastsft.model.weights import pickled_tensors
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell

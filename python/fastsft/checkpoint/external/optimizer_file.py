@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fastsft.checkpoint.external.entries import clean_name
 from fastsft.checkpoint.external.transformers_checkpoint import load_plain
+from fastsft.checkpoint.external.wrapped import clean_name
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _WHAT = "the state of torch's AdamW"

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fastsft.checkpoint.external.entries import (
+from fastsft.checkpoint.external.units import (
     Entry,
     NotStreamable,
     PlainTensor,
     check_has_values,
-    clean_modules,
-    clean_name,
+    gather_parts,
 )
-from fastsft.checkpoint.external.gather import gather_parts
+from fastsft.checkpoint.external.wrapped import clean_modules, fsdp1_buffer_dtypes
 from fastsft.runtime.place import Launch
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp._flat_param import FlatParamHandle
 
-_Flat = dict[str, tuple["FlatUnit", int]]  # of one module: parameter -> its unit and position there
+_Flat = dict[str, tuple["FlatUnit", int]]  # parameter of one module -> its unit and position there
 
 
 class FlatUnit:
@@ -54,7 +53,7 @@ class FlatUnit:
         return self._shard().dtype
 
     def prepare(self) -> None:
-        """Memory for the unit on rank 0; a parameter that was given other storage is written back."""
+        """Allocate the unit on rank 0; write back parameters that were given other storage."""
         if self._handle._use_orig_params and hasattr(self._handle.flat_param, "_local_shard"):
             self._handle._writeback_orig_params()
         shard = self._shard()
@@ -94,9 +93,9 @@ class FlatUnit:
 
 
 def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> list[Entry]:
-    """`state_entries` of a model with FSDP1 modules; `inner` is what the outermost wraps."""
+    """`state_entries` of a model with FSDP1 modules. inner: the model in the outermost wrapper."""
     flat = _flat_parameters(model, place.rank)
-    buffer_dtypes = _buffer_dtypes(model)
+    buffer_dtypes = fsdp1_buffer_dtypes(model)
     plain: dict[int, PlainTensor] = {}
     entries = []
 
@@ -122,7 +121,7 @@ def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> lis
 
 
 def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
-    """By the identity of the module."""
+    """Find the flat parameters of each module, by its identity."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     found: dict[int, _Flat] = {}
@@ -147,18 +146,6 @@ def _parameters_left_alone(module: nn.Module, owned: _Flat) -> Iterator[tuple[st
     for name, parameter in module._parameters.items():
         if parameter is not None and name not in owned and not isinstance(parameter, FlatParameter):
             yield name, parameter
-
-
-def _buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
-    """The types that buffers had before mixed precision changed them, which is how FSDP saves them."""
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-    found: dict[str, torch.dtype] = {}
-    for prefix, module in clean_modules(model):
-        if isinstance(module, FSDP) and module.mixed_precision.buffer_dtype is not None:
-            known = getattr(module, "_buffer_name_to_orig_dtype", {})
-            found.update({clean_name(prefix + name): dtype for name, dtype in known.items()})
-    return found
 
 
 def _check_is_ordinary(prefix: str, module: nn.Module) -> None:

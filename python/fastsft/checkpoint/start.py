@@ -1,16 +1,93 @@
-"""Checkpoints that a run does not go on from get other names; those that fastsft did not write stay."""
+"""The day that a chat template was told when a run was begun, which a resumed run tells it again."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
+from fastsft import _C
+from fastsft.checkpoint.finished_run import RECORD_NAME
+from fastsft.checkpoint.load import newest_checkpoint
+from fastsft.checkpoint.run_identity import STATE_NAME
+from fastsft.checkpoint.state_files import MOST_STATE_BYTES
+from fastsft.data.chat.labelling import DATE
 from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.torchrun_job import starts_of_job
+from fastsft.runtime.messages import tell
 from fastsft.runtime.protected import removed
+from fastsft.runtime.regular_files import read_json
 from fastsft.runtime.standard_streams import say
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+
+T = TypeVar("T")
+
+
+def keep_template_date(data_args: T, args: TrainingArguments) -> T:
+    """DataArguments with the day of the begin of the run in `output_dir`; collective.
+
+    A copy, or `data_args` itself: where they name a day, where nothing is resumed, and where the template
+    of that run asked for none.
+    """
+    if getattr(data_args, DATE, None) is not None or args.no_resume:
+        return data_args
+    agreement = AllOrNone("reading when the run was begun")
+    found = agreement.settle_on_rank0(agreement.attempt_on_rank0(lambda: _day_of_begin(args)))
+    if not found:
+        return data_args
+    kept = copy.copy(data_args)
+    setattr(kept, DATE, found)
+    return kept
+
+
+def _day_of_begin(args: TrainingArguments) -> str:
+    for path in _records(args):
+        try:
+            content = read_json(path, MOST_STATE_BYTES)
+            request = content.get("request", content)
+            return date.fromisoformat(request[DATE]).isoformat()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue  # what is wrong with a checkpoint is told when it is verified
+    return ""
+
+
+def _records(args: TrainingArguments) -> Iterator[Path]:
+    """Files that may name it, the newest first."""
+    named, folder = args.resume_from_checkpoint, Path(args.output_dir or ".")
+    if isinstance(named, str):
+        yield Path(named) / STATE_NAME
+    elif folder.is_dir():
+        yield from (folder / name / STATE_NAME for name in reversed(_C.list_checkpoints(str(folder))))
+        yield folder / RECORD_NAME
+
+
+def go_on_after_restart(args: TrainingArguments) -> None:
+    """Ignore --no_resume and --resume_from_checkpoint if this job has a checkpoint of its own. Collective.
+
+    They say how a job begins. Where torchrun started its ranks again, and `output_dir` has a checkpoint of
+    the same job that can be resumed, `args` lose them, with a line: the run resumes as without them. Other
+    runs' checkpoints do not count.
+    """
+    named = isinstance(args.resume_from_checkpoint, str)
+    if not named and not args.no_resume:
+        return
+    starts = starts_of_job()
+    found = newest_checkpoint(args.output_dir or ".", restarts=starts) if starts else None
+    if found is None:
+        return
+    flag = f"--resume_from_checkpoint {args.resume_from_checkpoint}" if named else "--no_resume True"
+    tell(
+        f"torchrun started the ranks again: {flag} was for the first start of this job, which goes on from "
+        f"{found}, its own"
+    )
+    args.resume_from_checkpoint, args.no_resume = None, False
 
 
 def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
@@ -61,8 +138,6 @@ def _step_of(name: str) -> int | None:
 def _put_aside(
     output_dir: Path, why: str, is_meant: Callable[[str], bool], source: str | Path | None
 ) -> None:
-    from fastsft import _C
-
     there = _C.list_checkpoints(str(output_dir), links=True) if output_dir.is_dir() else []
     names = [name for name in there if is_meant(name) and _is_ours(output_dir / name)]
     if not names:
@@ -84,8 +159,6 @@ def _rename(path: Path, target: Path) -> bool:
 
 def _is_ours(path: Path) -> bool:
     """A checkpoint of fastsft, or a link to one."""
-    from fastsft import _C
-
     return bool(_C.holds_manifest(os.path.realpath(path)))
 
 

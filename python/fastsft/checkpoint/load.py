@@ -13,7 +13,7 @@ from fastsft import _C
 from fastsft.checkpoint.external.foreign_resume import check_foreign, is_foreign, load_foreign
 from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
-from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
+from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.torchrun_job import is_restart
@@ -194,3 +194,77 @@ def _newest_verified(output_dir: Path, before: int | None, restarts: Mapping[str
             "--output_dir, or start from step 0 with --no_resume True\n  " + "\n  ".join(rejected)
         )
     return None
+
+
+_STATE_FILES = ("optimizer-", "random-state-")
+
+
+def checkpoint_exists(directory: str | Path) -> bool:
+    """True if rank 0 sees `directory`; the same on every rank, collective."""
+    return first_existing(directory) is not None
+
+
+def first_existing(*directories: str | Path) -> str | None:
+    """The first of `directories` that rank 0 sees; the same on every rank, collective."""
+    agreement = AllOrNone(f"looking for {directories[0]}")
+    found = agreement.attempt_on_rank0(
+        lambda: next((str(each) for each in directories if Path(each).is_dir()), "")
+    )
+    return agreement.settle_on_rank0(found) or None
+
+
+def load_trained_weights(trainer: SavedRun, directory: str | Path) -> str | None:
+    """Weights and optimizer as saved in `directory`, bit by bit, and nothing else; collective.
+
+    Of a checkpoint that holds only the model (--save_only_model), the weights in their saved type. Why the
+    checkpoint cannot be used, when it does not verify or belongs to another run: nothing is loaded then.
+    """
+    agreement = AllOrNone(f"loading {directory}")
+    only_model = agreement.attempt_on_rank0(lambda: _contents(Path(directory)))
+    try:
+        if agreement.settle_on_rank0(only_model) == "only model":
+            trainer.model.load_saved(trainer.engine, str(directory))
+            return None
+        saved = check_checkpoint(trainer, directory, "loaded")
+    except ValueError as error:
+        return str(error)
+    if is_foreign(saved):
+        load_foreign(trainer, directory, saved)
+        trainer.foreign_states = None
+        return None
+    _C.load_training_state(trainer.engine, str(directory))
+    trainer.engine.step_count = saved["optimizer_step"]
+    return None
+
+
+def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
+    """The model of a checkpoint whose training state alone is damaged, in its saved type; collective.
+
+    False, and nothing is loaded, where its other files do not verify, or it belongs to another run.
+    """
+    agreement = AllOrNone(f"loading {directory}")
+    found = agreement.attempt_on_rank0(lambda: _lacks_only_state(Path(directory)))
+    if not agreement.settle(found)[0]:
+        return False
+    agreement.attempt(lambda: check_same_run(trainer, read_run_state(directory), directory))
+    try:
+        agreement.settle(None)
+    except ValueError:
+        return False
+    trainer.model.load_saved(trainer.engine, str(directory))
+    return True
+
+
+def _lacks_only_state(directory: Path) -> bool:
+    problems = _C.verify_directory(str(directory))
+    return bool(problems) and all(problem.startswith(_STATE_FILES) for problem in problems)
+
+
+def _contents(directory: Path) -> str:
+    """Contents of the checkpoint; ValueError when it is damaged."""
+    if not holds_only_model(directory):
+        return "training state"
+    problems = _C.verify_directory(str(directory))
+    if problems:
+        raise ValueError(f"{directory}: cannot be loaded: {'; '.join(problems)}")
+    return "only model"
