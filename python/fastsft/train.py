@@ -36,7 +36,7 @@ from fastsft.checkpoint.finished_run import (
 )
 from fastsft.checkpoint.last_save import LastSaves
 from fastsft.checkpoint.load import newest_checkpoint
-from fastsft.checkpoint.start import archive_checkpoints, go_on_after_restart, keep_template_date
+from fastsft.checkpoint.start import archive_checkpoints, restore_template_date, resume_after_torchrun_restart
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
@@ -168,8 +168,8 @@ def train_with(
             args.model_max_length,
             getattr(model_args, "padding_side", "right"),
         )
-        go_on_after_restart(args)
-        data_args = keep_template_date(data_args, args)
+        resume_after_torchrun_restart(args)
+        data_args = restore_template_date(data_args, args)
         own_files = files is not None and not rebound_data_names()
         label_args = settle_arguments(data_args, tokenizer) if own_files else data_args
         labels = settle_script_policy(LabelSettings.from_arguments(label_args))

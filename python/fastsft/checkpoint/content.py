@@ -1,4 +1,4 @@
-"""Contents of a checkpoint except tensors, taken at the moment of the save and written later."""
+"""The contents of a checkpoint except tensors, its commit, and the removal of older checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
 from fastsft.model.directory import ModelForm, recover_directory, small_texts, write_texts, write_tokenizer
 from fastsft.model.saved_parts import tokenizer_to_save
-from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.protected import tell_unremoved
@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:
-    """The name of the checkpoint in `output_dir` that holds the model's source directory; "" for others."""
+    """Name the checkpoint of `output_dir` that the model was loaded from; "" if none."""
     source = getattr(model, "source_directory", None)
     if source is None:
         return ""
@@ -53,20 +53,20 @@ class CheckpointContent:
     step: int
     world_size: int
     layout: str
-    best: str  # name of the checkpoint that rotation must keep, or ""
-    source: str  # the same of one that the run began with the model of
+    best: str  # name of the best checkpoint, which rotation keeps, or ""
+    source: str  # name of the checkpoint that the run began with, which rotation keeps, or ""
     form: ModelForm
     with_state: bool
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
     tokenizer: SavedTokenizer | None
-    adapter: AdapterToSave | None  # a SavedAdapter, written in place of the model; None: the model is written
+    adapter: AdapterToSave | None  # written in place of the model; None: the model is written
 
     @classmethod
     def of(cls, trainer: SavedRun) -> CheckpointContent:
-        """The state of `trainer` now; a few milliseconds. The texts are made when they are written.
+        """Take the state of `trainer` now, in a few milliseconds; texts are made when they are written.
 
-        Adapters are gathered: collective where the model has them.
+        Collective if the model has adapters, which are gathered.
         """
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
@@ -91,7 +91,7 @@ class CheckpointContent:
         )
 
     def write_run_files(self, directory: str) -> list[_C.FileDigest]:
-        """The files that one rank writes for all: configuration, tokenizer, states. Their digests."""
+        """Write the files that one rank writes for all: configuration, tokenizer, states. Return digests."""
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
         if self.adapter is not None:
             digests += self.adapter.write(directory)
@@ -100,7 +100,7 @@ class CheckpointContent:
     def write_random_state(
         self, directory: str, rank: int, states: dict[str, Any] | None = None
     ) -> list[_C.FileDigest]:
-        """The random states of `rank`, its own when none are given. Their digest."""
+        """Write the random states of `rank`, its own if none are given. Return the digest."""
         states = self.random_states if states is None else states
         if states is None:
             return []
@@ -108,7 +108,7 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """The states as they are, and those from which rows are read again that are not trained on yet."""
+    """Return the states now, and those from which rows that are not trained on yet are read again."""
     states, reads = read_random_states(), getattr(trainer, "epoch_reads", None)
     position = None if reads is None else reads.position()
     if position is not None:
@@ -118,7 +118,7 @@ def _random_states(trainer: SavedRun) -> dict[str, Any]:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """Errors of no room with path and bytes needed, of a full disk also those free; others as they are."""
+    """Add path and bytes needed to an error of a full disk or limit; return other errors as they are."""
     full = isinstance(error, OSError) and error.errno in _FULL
     if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
         return error
@@ -129,9 +129,9 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
 
 
 def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
-    """RuntimeError unless `names` have the weights, the optimizer state if it is to be there, and all parts.
+    """RuntimeError unless `names` have the weights, the requested optimizer state, and all parts.
 
-    The last thing that is asked before older checkpoints go.
+    The last check before older checkpoints go.
     """
     weights = "adapter_model" if content.adapter is not None else "model"
     missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
@@ -169,7 +169,7 @@ def commit_checkpoint(
 
 
 def recover(folder: Path) -> None:
-    """Finish or remove what earlier saves left in `folder`, which is made where it is not there."""
+    """Finish or remove leftovers of earlier saves in `folder`, which is made if it is missing."""
     check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(folder):
@@ -177,7 +177,7 @@ def recover(folder: Path) -> None:
 
 
 def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
-    """Remove the checkpoints that an earlier start had still to remove; collective."""
+    """Remove the checkpoints that an earlier start had still to remove. Collective."""
     agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
     agreement.attempt_if(
         writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
@@ -186,9 +186,9 @@ def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[st
 
 
 def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
-    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), but those of the names `kept`.
+    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), except the names in `kept`.
 
-    One that cannot be removed keeps its name, on top of the limit, with a line.
+    A checkpoint that cannot be removed stays, on top of the limit, with a line.
     """
     unremoved: list[str] = []
     for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
@@ -198,16 +198,14 @@ def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
-    """Remove the other checkpoints of fastsft next to `directory`; by rank 0, collective.
+    """Remove the other checkpoints of fastsft next to `directory`, on rank 0. Collective.
 
-    A directory called checkpoint-<step> counts as one when its manifest and the sizes of its files verify, as
-    for save_total_limit. What another program wrote, and what is damaged, stays; transformers removes every
-    directory of that name. source: the name of one that stays as well.
+    A directory called checkpoint-<step> counts if its manifest and the sizes of its files verify, as for
+    save_total_limit. Directories of other programs, and damaged ones, stay; transformers removes every
+    directory of that name. source: name of another checkpoint that stays.
     """
     path = Path(directory)
-    agreement = AllOrNone(f"removing the checkpoints next to {path}")
-    agreement.attempt_on_rank0(lambda: _remove_others(path, source))
-    agreement.settle(None)
+    on_rank0(f"removing the checkpoints next to {path}", lambda: _remove_others(path, source))
 
 
 def _remove_others(kept: Path, source: str) -> None:

@@ -1,4 +1,6 @@
-"""The day that a chat template was told when a run was begun, which a resumed run tells it again."""
+"""Things to do before a run starts in an output directory: keep its template's date, resume after a restart
+of torchrun, and archive checkpoints that it does not continue.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from fastsft.checkpoint.load import newest_checkpoint
 from fastsft.checkpoint.run_identity import STATE_NAME
 from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE
-from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.exchange import on_rank0
 from fastsft.ranks.torchrun_job import starts_of_job
 from fastsft.runtime.messages import tell
 from fastsft.runtime.protected import removed
@@ -30,36 +32,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def keep_template_date(data_args: T, args: TrainingArguments) -> T:
-    """DataArguments with the day of the begin of the run in `output_dir`; collective.
+def restore_template_date(data_args: T, args: TrainingArguments) -> T:
+    """Return DataArguments with the day that the resumed run gave its chat template. Collective.
 
-    A copy, or `data_args` itself: where they name a day, where nothing is resumed, and where the template
-    of that run asked for none.
+    A copy, or `data_args` itself: if they name a day, if nothing is resumed, or if the template asked for no
+    day.
     """
     if getattr(data_args, DATE, None) is not None or args.no_resume:
         return data_args
-    agreement = AllOrNone("reading when the run was begun")
-    found = agreement.settle_on_rank0(agreement.attempt_on_rank0(lambda: _day_of_begin(args)))
-    if not found:
+    day = on_rank0("reading when the run was begun", lambda: _first_day(args))
+    if not day:
         return data_args
-    kept = copy.copy(data_args)
-    setattr(kept, DATE, found)
-    return kept
+    dated = copy.copy(data_args)
+    setattr(dated, DATE, day)
+    return dated
 
 
-def _day_of_begin(args: TrainingArguments) -> str:
+def _first_day(args: TrainingArguments) -> str:
     for path in _records(args):
         try:
             content = read_json(path, MOST_STATE_BYTES)
             request = content.get("request", content)
             return date.fromisoformat(request[DATE]).isoformat()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # what is wrong with a checkpoint is told when it is verified
+            continue  # faults of a checkpoint are told when it is verified
     return ""
 
 
 def _records(args: TrainingArguments) -> Iterator[Path]:
-    """Files that may name it, the newest first."""
+    """Yield the files that may name the day, the newest first."""
     named, folder = args.resume_from_checkpoint, Path(args.output_dir or ".")
     if isinstance(named, str):
         yield Path(named) / STATE_NAME
@@ -68,56 +69,54 @@ def _records(args: TrainingArguments) -> Iterator[Path]:
         yield folder / RECORD_NAME
 
 
-def go_on_after_restart(args: TrainingArguments) -> None:
+def resume_after_torchrun_restart(args: TrainingArguments) -> None:
     """Ignore --no_resume and --resume_from_checkpoint if this job has a checkpoint of its own. Collective.
 
-    They say how a job begins. Where torchrun started its ranks again, and `output_dir` has a checkpoint of
-    the same job that can be resumed, `args` lose them, with a line: the run resumes as without them. Other
-    runs' checkpoints do not count.
+    These flags say how a job begins. If torchrun has started its ranks again, and `output_dir` has a
+    checkpoint of the same job that can be resumed, `args` lose them, with a line, and the run resumes as
+    without them. Checkpoints of other runs do not count.
     """
     named = isinstance(args.resume_from_checkpoint, str)
     if not named and not args.no_resume:
         return
     starts = starts_of_job()
-    found = newest_checkpoint(args.output_dir or ".", restarts=starts) if starts else None
-    if found is None:
+    checkpoint = newest_checkpoint(args.output_dir or ".", restarts=starts) if starts else None
+    if checkpoint is None:
         return
     flag = f"--resume_from_checkpoint {args.resume_from_checkpoint}" if named else "--no_resume True"
     tell(
         f"torchrun started the ranks again: {flag} was for the first start of this job, which goes on from "
-        f"{found}, its own"
+        f"{checkpoint}, its own"
     )
     args.resume_from_checkpoint, args.no_resume = None, False
 
 
 def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
-    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>; collective.
+    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>. Collective.
 
-    For a run that starts from step 0: earlier ones would count in its rotation and be taken by the next
-    resume. Nothing is deleted; rank 0 prints one line when there were any. Of a link the link is renamed.
-    What another program wrote is left as it is. ValueError before anything is renamed when the model that the
-    run begins with, `source`, is in one of them.
+    For a run that starts from step 0: its rotation would count earlier checkpoints, and the next resume would
+    take one. Nothing is deleted; rank 0 prints a line if there were any. A link is renamed itself.
+    Directories of other programs stay. ValueError, before anything is renamed, if `source`, the model that
+    the run begins with, is in one of the checkpoints.
     """
-    agreement = AllOrNone(f"putting the checkpoints of {output_dir} aside")
-    agreement.attempt_on_rank0(lambda: _put_aside(Path(output_dir), "--no_resume", lambda name: True, source))
-    agreement.settle(None)
+    what = f"putting the checkpoints of {output_dir} aside"
+    on_rank0(what, lambda: _archive(Path(output_dir), "--no_resume", lambda name: True, source))
 
 
 def archive_abandoned(
     output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
 ) -> None:
-    """The same of those that a run from `checkpoint` does not go on from; collective.
+    """Archive, as `archive_checkpoints`, those that a run from `checkpoint` leaves behind. Collective.
 
-    Those of later steps, or all of them where `checkpoint` is None (the run starts from step 0) or not one of
-    `output_dir`: the next automatic resume would take one of them for the end of this run.
+    These are the checkpoints of later steps, or all if `checkpoint` is None (the run starts from step 0) or
+    outside `output_dir`: the next automatic resume would take one of them for the end of this run.
     """
-    agreement = AllOrNone(f"putting checkpoints of {output_dir} aside")
-    agreement.attempt_on_rank0(lambda: _put_abandoned_aside(Path(output_dir), checkpoint, source))
-    agreement.settle(None)
+    what = f"putting checkpoints of {output_dir} aside"
+    on_rank0(what, lambda: _archive_abandoned(Path(output_dir), checkpoint, source))
 
 
-def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
-    # The path itself, not where a link of that name leads.
+def _archive_abandoned(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
+    # The path itself, and not the target of a link.
     path = Path(os.path.abspath(checkpoint or ""))
     own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
     step = _step_of(path.name) if own else None
@@ -126,18 +125,16 @@ def _put_abandoned_aside(output_dir: Path, checkpoint: str | Path | None, source
     def is_abandoned(name: str) -> bool:
         return step is None or (_step_of(name) or 0) > step
 
-    _put_aside(output_dir, why, is_abandoned, source)
+    _archive(output_dir, why, is_abandoned, source)
 
 
 def _step_of(name: str) -> int | None:
-    """Of `checkpoint-<step>`; None for other names."""
+    """Return the step in the name `checkpoint-<step>`; None for other names."""
     prefix, _, number = name.rpartition("-")
     return int(number) if prefix == "checkpoint" and number.isdigit() else None
 
 
-def _put_aside(
-    output_dir: Path, why: str, is_meant: Callable[[str], bool], source: str | Path | None
-) -> None:
+def _archive(output_dir: Path, why: str, is_meant: Callable[[str], bool], source: str | Path | None) -> None:
     there = _C.list_checkpoints(str(output_dir), links=True) if output_dir.is_dir() else []
     names = [name for name in there if is_meant(name) and _is_ours(output_dir / name)]
     if not names:
@@ -153,12 +150,12 @@ def _put_aside(
 
 
 def _rename(path: Path, target: Path) -> bool:
-    """False, with a line, for one that is protected."""
+    """Rename a checkpoint; False, with a line, if it is protected."""
     return removed(lambda: path.rename(target), path)
 
 
 def _is_ours(path: Path) -> bool:
-    """A checkpoint of fastsft, or a link to one."""
+    """True for a checkpoint of fastsft, or a link to one."""
     return bool(_C.holds_manifest(os.path.realpath(path)))
 
 

@@ -1,4 +1,4 @@
-"""Check that a value read from JSON has the types that its reader counts on."""
+"""trainer_state.json and fastsft_state.json have the types that a resumed run counts on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
 
-_MOST = 2**53  # integers that every reader of JSON has alike
+_MOST = 2**53  # every reader of JSON has integers up to this alike
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ Shape: TypeAlias = "type | ListOf | Optional | Mapping[str, Shape]"
 
 
 def misfit(value: object, shape: Shape, where: str) -> str | None:
-    """First place where `value` misses the `shape`, with the expected and the found value; None when it fits.
+    """Describe the first place where `value` misses the `shape`; None if it fits.
 
-    shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes, whose keys
-    are all there unless they are Optional; other keys of the value may be anything.
+    shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes. All keys
+    must be there unless they are Optional; other keys of the value may be anything.
     """
     if isinstance(shape, Optional):
         return None if value is None else misfit(value, shape.shape, where)
@@ -154,9 +154,9 @@ _DUE = set(_OF_DUE)
 
 
 def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
-    """ValueError, naming the key, unless a run can go on from trainer_state.json of the checkpoint.
+    """ValueError, naming the key, unless a run can go on from the checkpoint's trainer_state.json.
 
-    writer: the program that wrote it, for messages.
+    writer: name of the program that wrote the file, for messages.
     """
     path = Path(directory) / "trainer_state.json"
     content = read_json(path, MOST_STATE_BYTES)
@@ -169,7 +169,7 @@ def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
 
 
 def check_run_state(content: dict[str, Any], path: Path) -> None:
-    """ValueError, naming the key, unless the content of fastsft_state.json has the types that are written."""
+    """ValueError, naming the key, unless fastsft_state.json has the types that fastsft writes."""
     _require(misfit(content, _RUN_STATE, str(path)))
     unknown = set(content.get("due") or {}) - _DUE
     _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)

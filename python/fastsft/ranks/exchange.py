@@ -45,6 +45,12 @@ def on_any_rank(flag: bool) -> bool:
     return bool(value.item())
 
 
+def on_rank0(what: str, work: Callable[[], T]) -> T:
+    """Return the result of `work` on rank 0, on every rank, or raise on all (`AllOrNone`). Collective."""
+    agreement = AllOrNone(what)
+    return cast(T, agreement.settle(agreement.attempt_on_rank0(work))[0])
+
+
 class AllOrNone:
     """Collects this rank's failure until `settle`, when all ranks learn of it; `what` begins the message.
 

@@ -1,4 +1,4 @@
-"""An engine between calls: its lock, its source of weights, and the adapter over fastsft's own trainer."""
+"""Engines: the state that weight sync keeps of one, its source of weights, and the adapter of our trainer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": tor
 
 @dataclass
 class EngineState:
-    """lock: held by transfers, and by training steps that ask for it. uploaded, broadcast: the newest version
-    that arrived on all sides. sent: the newest that receivers may have, though a trainer rank failed then."""
+    """State of an engine between calls. lock: held by transfers, and by training steps that ask for it.
+
+    uploaded, broadcast: the newest version that arrived on all sides. sent: the newest version that receivers
+    may have, though a trainer rank failed then.
+    """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     uploaded: int = 0
@@ -47,7 +50,7 @@ class EngineState:
 
 
 def state_of(engine: Engine) -> EngineState:
-    """The state of the engine, made at the first call."""
+    """Return the state of the engine, made at the first call."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
         state = EngineState()
@@ -57,10 +60,10 @@ def state_of(engine: Engine) -> EngineState:
 
 @contextmanager
 def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
-    """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
+    """Exclude transfers and training steps: hold this around a step of an engine that is not ours.
 
-    The same thread may hold it twice. RuntimeError when another one holds it for more than `deadline_s`
-    seconds; None: as long as that takes.
+    The same thread may hold it twice. RuntimeError if another thread holds it for more than `deadline_s`
+    seconds; None: no limit.
     """
     state = state_of(engine)
     if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
@@ -77,7 +80,7 @@ def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[Engin
 class FastsftEngine:
     """An adapter over a `fastsft.Trainer`, or over any object with `model` (built) and `tokenizer`.
 
-    send_master: float32 masters go out instead of what the model computes in (the same in float32 runs).
+    send_master: send the float32 masters instead of the compute dtype's weights (the same in float32 runs).
     """
 
     _strategy = "fastsft"
@@ -107,12 +110,12 @@ class FastsftEngine:
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
     def take_changed_weights(self) -> bool:
-        """Let changes count that a script made in a model that it gave as an object, as `save_model` does.
+        """Take over a script's changes of a model object that it gave, as `save_model` does. Collective.
 
-        True for any; collective. ValueError, on every rank, for what cannot be taken over (LoadedModel).
+        True for any change. ValueError, on every rank, if one cannot be taken over (LoadedModel).
         """
         model = self.trainer.model
-        if getattr(model, "module", None) is None:  # of a directory: nobody but the engine has weights
+        if getattr(model, "module", None) is None:  # loaded from a directory: only the engine has weights
             return False
         agreement = AllOrNone("taking over changed weights")
         taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
@@ -120,12 +123,12 @@ class FastsftEngine:
 
     @property
     def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Of what is saved with the weights and is no parameter; {} for a `model` that is no CausalLM."""
+        """Dtypes of saved tensors that are no parameters; {} unless `model` is a CausalLM."""
         model = self.trainer.model
         return model.buffer_dtypes() if isinstance(model, CausalLM) else {}
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """As `save_model` writes them, in words of `dtype`; {} for a `model` that is no CausalLM."""
+        """Return the texts that `save_model` writes, for `dtype`; {} unless `model` is a CausalLM."""
         if not isinstance(self.trainer.model, CausalLM):
             return {}
         if carried := self.trainer.model.carried():
@@ -138,7 +141,7 @@ class FastsftEngine:
         return model_texts(self.trainer.model, tokenizer, str(dtype).removeprefix("torch."))
 
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
-        """(name, whole tensor) one unit at a time, on every rank, with what a script has changed.
+        """Yield (name, whole tensor) unit by unit on every rank, with a script's changes.
 
         The call is collective, and every rank must exhaust the iterator.
         """
@@ -154,7 +157,7 @@ class FastsftEngine:
         max_ckpt_to_keep: int | None = None,
         **_: object,
     ) -> None:
-        """A full checkpoint of the trainer in `local_path`; collective. The trainer's own limit prunes."""
+        """Save a full checkpoint of the trainer in `local_path`. Collective. The trainer's limit prunes."""
         if hdfs_path is not None:
             raise ValueError(
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
@@ -163,13 +166,13 @@ class FastsftEngine:
             save_checkpoint(self.trainer, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
-        """Weights, optimizer and random states of `save_checkpoint`; collective."""
+        """Restore weights, optimizer and random states of `save_checkpoint`. Collective."""
         with exclusive(self):
             return load_checkpoint(self.trainer, local_path)
 
 
 def source_of(engine: Engine) -> WeightSource:
-    """The source for `engine.module`, or for fastsft's own engine."""
+    """Make the source for `engine.module`, or for fastsft's own engine."""
     if hasattr(engine, "native_engine"):
         return EngineSource(cast(NativeEngine, engine))
     if is_fsdp1(engine.module):
@@ -178,7 +181,7 @@ def source_of(engine: Engine) -> WeightSource:
 
 
 def broadcast_source_of(engine: Engine) -> BroadcastSource:
-    """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
+    """Make the source of a broadcast: an engine that yields its tensors decides their names and order."""
     foreign = not hasattr(engine, "native_engine")
     if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
         return NamedTensorSource(engine)
@@ -186,13 +189,15 @@ def broadcast_source_of(engine: Engine) -> BroadcastSource:
 
 
 def state_source(engine: Engine, state: EngineState) -> WeightSource:
-    """`source_of`, made once as long as the engine keeps its module. `refresh` notices what changed in it."""
+    """Return `source_of`, kept while the engine keeps its module. `refresh` notices changes in the module."""
     return _kept(engine, state, "state", source_of)
 
 
 def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
-    """`broadcast_source_of`, made once as long as the engine keeps its module. Its plan stays, because
-    receivers have it, until somebody calls `refresh`."""
+    """Return `broadcast_source_of`, kept while the engine keeps its module.
+
+    Its plan stays, because receivers have it, until somebody calls `refresh`.
+    """
     return _kept(engine, state, "broadcast", broadcast_source_of)
 
 

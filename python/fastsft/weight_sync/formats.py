@@ -1,4 +1,4 @@
-"""File formats of a save, and the reader of all of them."""
+"""File formats of a save, and the reader of all formats, which checks files before it takes memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class SaveFormat(Protocol):
     name: str
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> Written:
-        """This rank's files, and its ranges of files of several ranks; durable under names with `tag`."""
+        """Write this rank's files, and its ranges of shared files; durable, under names with `tag`."""
 
     def recognises(self, names: list[str]) -> bool:
         """True if a manifest's file names are of this format."""
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        """The whole tensors by name."""
+        """Read the whole tensors by name."""
 
 
 _NAME = "model.safetensors"
@@ -68,7 +68,7 @@ _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 
 
 class Native:
-    """Local rows; `fastsft_rows` of the metadata says which, and the whole shape."""
+    """A file of each rank's rows; `fastsft_rows` of the metadata has their places and the whole shapes."""
 
     name = "native"
 
@@ -98,13 +98,13 @@ class Native:
         for file, own in zip(files, places, strict=True):
             if other := sorted(own.keys() ^ places[0].keys()):
                 raise ValueError(f"{file.path}: {other[0]} is not in all files of this save")
-        # All of them before memory is taken for one: a shape may be of rows that are not there.
+        # All tensors are checked before memory is taken for one: a shape may promise rows that are missing.
         tensors = {name: StoredTensor(name, files, places) for name in places[0]}
         return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
+    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
     found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     size = max(size for _, size in found)
     if sorted(found) != [(rank, size) for rank in range(size)]:
@@ -114,7 +114,7 @@ def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
 
 
 def _places(file: StoredFile) -> Message:
-    """Name -> place of each tensor of the file."""
+    """Return name -> place of each tensor of the file."""
     why = ""
     try:
         places = json.loads(file.metadata["fastsft_rows"], object_pairs_hook=_without_duplicates)
@@ -148,7 +148,7 @@ FORMATS: dict[str, SaveFormat] = {each.name: each for each in (HuggingFace(), Na
 
 
 def save_format(name: str) -> SaveFormat:
-    """ValueError names the formats there are."""
+    """Find a format by its name. ValueError names all formats."""
     if name not in FORMATS:
         raise ValueError(f"format: expected one of {', '.join(sorted(FORMATS))}, got {name!r}")
     return FORMATS[name]
@@ -158,18 +158,18 @@ _TRIES = 5
 
 
 def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[str, torch.Tensor]:
-    """The whole tensors by name, on the CPU. `directory`: what `fsdp_save_state_dict` was given.
+    """Read the whole tensors by name, on the CPU. directory: the `local_path` of `fsdp_save_state_dict`.
 
     ValueError unless it has a manifest whose files have their sizes and, unless `checksums` is False, their
-    contents. What is returned is one save, also while the next one replaces it: files are read again then,
-    and a directory that is saved into all the time, or is between two saves, is a ValueError.
+    contents. Returns one save, also while the next one replaces it: then files are read again. A directory
+    that is saved into all the time, or is between two saves, is a ValueError.
     """
     folder = Path(directory)
     for _ in range(_TRIES):
         before = _manifest(folder, checksums)
         try:
             whole = _read(folder)
-        except (OSError, ValueError, RuntimeError):  # the core's errors of files are RuntimeErrors
+        except (OSError, ValueError, RuntimeError):  # the core raises RuntimeErrors for files
             if _manifest(folder, False) == before:
                 raise
             continue
@@ -179,8 +179,8 @@ def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[st
 
 
 def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
-    """The manifest as it is, of a complete save, and which files it lists; ValueError of any other."""
-    identities = layout.identities(folder)  # first: files that are replaced from here on are others
+    """Return the manifest of a complete save, and the identities of its files; ValueError otherwise."""
+    identities = layout.identities(folder)  # first: files replaced from here on have other identities
     found = layout.problems(folder, checksums)
     try:
         content = b"" if found else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
@@ -215,7 +215,7 @@ class StoredFile:
         self._bytes = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Its values, to be copied: their memory is the file."""
+        """Return the values of a tensor, to be copied: their memory is the file."""
         entry = self.entries[name]
         dtype = dtype_of(entry.dtype, f"{self.path}: {name}")
         data = self._bytes[self._data + entry.begin : self._data + entry.end]
@@ -254,7 +254,7 @@ class StoredTensor:
             raise ValueError(f"{folder}: {name}: expected {self._shape[0]} rows, got {self._next}")
 
     def read(self) -> torch.Tensor:
-        """Its values, in memory of its own."""
+        """Read the values into memory of their own."""
         if self._shape is None:
             return self._parts[0].file.tensor(self._name).clone()
         whole = self._parts[0].file.tensor(self._name).new_empty(self._shape)
@@ -272,7 +272,7 @@ class StoredTensor:
             self._parts.append(_Part(file, 0, 0))
 
     def _add_rows(self, number: int, file: StoredFile, rows: list[int], place: object, where: str) -> None:
-        """Rows must follow those of the files before."""
+        """Add rows, which must follow those of the files before."""
         begin, shape = _place(place, where)
         known = shape if number == 0 else self._shape
         fits = shape == known and len(rows) == len(shape) and rows[1:] == shape[1:]
@@ -285,7 +285,7 @@ class StoredTensor:
 
 
 def _place(place: object, where: str) -> tuple[int, list[int]]:
-    """First row, and shape of the whole tensor."""
+    """Parse the first row, and the shape of the whole tensor."""
     begin, shape = cast("tuple[Any, Any]", place if isinstance(place, list) and len(place) == 2 else (0, 0))
     if isinstance(shape, list) and shape and all(map(_is_size, [begin, *shape])):
         return begin, shape

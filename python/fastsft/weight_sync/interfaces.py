@@ -1,4 +1,4 @@
-"""Interfaces that weight sync uses and others implement, as far as it uses them."""
+"""Interfaces of other programs' objects that weight sync uses, its errors, and checks of numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """A trainer's engine, veRL's or a `FastsftEngine`. `checkpoint_manager.processing_class` is used
-    where it has one."""
+    """A trainer's engine, veRL's or a `FastsftEngine`, perhaps with `checkpoint_manager.processing_class`."""
 
     @property
     def module(self) -> Any:
@@ -39,24 +38,24 @@ class NativeEngine(Engine, Protocol):
 
     @property
     def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Of the tensors that are buffers of the model, by name."""
+        """Dtypes of the tensors that are buffers of the model, by name."""
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """File name -> content of what describes a model whose parameters have `dtype`; {}: not known."""
+        """Return file name -> content of files that describe the model in `dtype`; {}: not known."""
 
     def take_changed_weights(self) -> bool:
-        """Let weights count that a script has changed in the model; True for any; collective."""
+        """Take over weights that a script has changed in the model; True for any. Collective."""
 
 
 class YieldingEngine(Engine, Protocol):
-    """An engine that says itself what is sent."""
+    """An engine that chooses the sent tensors itself."""
 
     def get_per_tensor_param(self) -> tuple[Iterable[tuple[str, torch.Tensor]], object]:
-        """(name, tensor) one by one, and what else there is to know."""
+        """Return an iterator of (name, tensor), and facts that weight sync does not use."""
 
 
 class Coordinator(Protocol):
-    """Trinity's, or a `CheckpointCoordinator`, which also has `attach`."""
+    """Trinity's coordinator, or a `CheckpointCoordinator`, which also has `attach`."""
 
     def save_async(
         self, name: str, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False
@@ -65,20 +64,20 @@ class Coordinator(Protocol):
 
 
 class Logger(Protocol):
-    """As `logging.Logger`."""
+    """A logger such as `logging.Logger`."""
 
     def info(self, message: str, /, *args: object) -> object:
-        """A line, with %-arguments."""
+        """Log a line, with %-arguments."""
 
 
 class Work(Protocol):
     """An operation of a group under way."""
 
     def wait(self, timeout: timedelta, /) -> object:
-        """RuntimeError when it failed, or is not done within `timeout`."""
+        """Wait. RuntimeError if the operation failed, or is not done within `timeout`."""
 
     def is_completed(self) -> bool:
-        """Done or failed."""
+        """True if the operation is done or failed."""
 
 
 class Group(Protocol):
@@ -98,7 +97,7 @@ class Group(Protocol):
 
 
 class ReplacedError(RuntimeError):
-    """A save that a later one replaced before it began: no failure, and nothing was written."""
+    """A later save replaced this one before it began: no failure, and nothing was written."""
 
 
 _MARK = "_fastsft_reported"
@@ -112,7 +111,7 @@ def raise_once(error: BaseException) -> None:
 
 
 def whole_number(what: str, value: SupportsIndex) -> int:
-    """A step, a version or a size as an `int`, also from NumPy's. ValueError for what is none, or below 0."""
+    """Return a step, version or size, also NumPy's, as an `int`. ValueError unless it is 0 or more."""
     try:
         number = operator.index(value)
     except TypeError:

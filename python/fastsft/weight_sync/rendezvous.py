@@ -1,4 +1,4 @@
-"""Meetings of a group's members in their store, as often as one of them is started again."""
+"""The rendezvous of a weight group's members in their store, again each time a member is started again."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 
 @dataclass(frozen=True)
 class Seat:
-    """A member as it last wrote itself into the store.
+    """A member's last entry in the store.
 
-    token: new with each try. roster: of the tokens that the member saw last, once all seats were taken.
-    generation: the last one that it was in, -1 before the first. version: the newest that it has sent or
+    token: new with each try. roster: digest of the tokens that the member saw last, once all had a seat.
+    generation: the last group that it was in, -1 before the first. version: the newest that it has sent or
     received.
     """
 
@@ -56,7 +56,7 @@ class Seat:
 
     @classmethod
     def parse(cls, content: bytes) -> Seat:
-        """RuntimeError for a content that no member writes."""
+        """Parse an entry. RuntimeError for a content that no member writes."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError, RecursionError) as error:
@@ -65,9 +65,9 @@ class Seat:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A group of which every member has said that it is connected.
+    """A group whose members all say that they are connected.
 
-    generation: the same number on all of them, one more than any of them knew. version: the newest that a
+    generation: the same number on all members, one more than any knew before. version: the newest that a
     member had.
     """
 
@@ -77,12 +77,12 @@ class Meeting:
 
 
 class Rendezvous:
-    """One meeting of the members of a group, who all call `meet`, in whatever order.
+    """One rendezvous of the members of a group, who all call `meet`, in any order.
 
-    Each member has a seat, which whoever comes last under its rank takes: a member that was started again
-    sits where the killed one sat. A try begins when all members have seen the same roster, and counts when
-    all are connected; else each tries again, until `timeout_s` is over. store: for the keys of this group
-    alone. backend: for messages. abort: called with a group of which not all members are connected.
+    Each member has a seat, and the last that comes under a rank takes it: a member that was started again
+    replaces the killed one. A try begins when all members have seen the same roster, and counts if all are
+    connected; else each tries again, until `timeout_s` is over. store: for the keys of this group alone.
+    backend: for messages. abort: called with a group that not all members are connected to.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Rendezvous:
         self._calls = BoundedStore(lambda: store, timeout_s)
 
     def meet(self, connect: Connect, generation: int, version: int, in_caller: bool = False) -> Meeting:
-        """The group that `connect(store, seconds)` makes on all members, each try under a prefix of its own.
+        """Return the group that `connect(store, seconds)` makes on all members, under a prefix for each try.
 
         generation, version: as in `Seat`. in_caller: `connect` is called on this thread. ValueError for a
-        member that means another group, and when another one comes under this rank; RuntimeError, naming
-        ranks, when others do not come within the timeout, or cannot be connected.
+        member that means another group, and if another process comes under this rank; RuntimeError, naming
+        ranks, if others do not come within the timeout, or cannot be connected.
         """
         tries = 0
         try:
@@ -132,12 +132,12 @@ class Rendezvous:
             )
 
     def _sit(self, seat: Seat) -> None:
-        """Take the seat, whoever has it."""
+        """Take the seat, also from another process."""
         self._mine = seat
         self._ask(lambda store: store.set(self._keys[self._rank], seat.text()))
 
     def _change(self, step: str, roster: str | None = None, why: str = "") -> None:
-        """Write into the own seat. ValueError when another member has taken it."""
+        """Write into this member's seat. ValueError if another process has taken it."""
         roster = self._mine.roster if roster is None else roster
         before, after = self._mine.text(), replace(self._mine, step=step, roster=roster, why=why)
         key = self._keys[self._rank]
@@ -154,7 +154,7 @@ class Rendezvous:
         )
 
     def _look(self) -> list[Seat] | None:
-        """All seats; None while one has never been taken. ValueError when another member has this one's."""
+        """Return all seats; None while a seat was never taken. ValueError if this one is lost to another."""
         mine = self._keys[self._rank]
         keys = self._keys if self._ask(lambda store: store.check(self._keys)) else [mine]
         found = self._ask(lambda store: store.multi_get(keys))
@@ -164,7 +164,7 @@ class Rendezvous:
         return list(seats.values()) if keys is self._keys else None
 
     def _all_ready(self) -> list[Seat]:
-        """The seats, once every member has seen the same ones. RuntimeError past the timeout."""
+        """Return the seats once every member has seen the same. RuntimeError past the timeout."""
         for _ in self._looks():
             seats = self._look()
             roster = "" if seats is None else _roster(seats)
@@ -177,7 +177,7 @@ class Rendezvous:
         raise AssertionError
 
     def _try(self, connect: Connect, in_caller: bool, seats: list[Seat]) -> tuple[Group | None, list[Seat]]:
-        """The group if this member is connected, and what all say of themselves then."""
+        """Return the group, if this member is connected, and the seats of all members after the try."""
         group: Group | None = None
         try:
             group = self._connected(connect, in_caller)
@@ -192,7 +192,7 @@ class Rendezvous:
         for _ in self._looks():
             found = self._look()
             if found is None or _roster(found) != self._mine.roster or time.monotonic() > end:
-                break  # one of them has begun another try, or was killed in this one
+                break  # a member has begun another try, or was killed in this one
             seats = found
             if all(seat.step in _REPORTED for seat in seats):
                 break
@@ -213,7 +213,7 @@ class Rendezvous:
             generation, who = 1 + self._mine.generation, "never came"
         else:
             missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]
-            # A seat says with which number its member began; one that was connected has the next.
+            # A seat has the number before the try; a connected member has the next.
             generation = max(1 + seat.generation + (seat.step == _CONNECTED) for seat in seats)
             who = "came before, and not again"
         raise RuntimeError(
@@ -242,7 +242,7 @@ class Rendezvous:
             ) from error
 
     def _looks(self) -> Iterator[None]:
-        """Times to look at the seats: often at first, as others may be at the same place."""
+        """Yield when it is time to look at the seats: often at first, as others may be at the same place."""
         delay = _SHORTEST_DELAY
         while True:
             yield

@@ -1,4 +1,4 @@
-"""Broadcasts and small messages in a group, with deadlines."""
+"""Broadcasts and small messages in a weight group, with deadlines."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ENQUEUING = threading.Lock()
 
 
 class AgreedError(RuntimeError):
-    """A failure that every member has heard: all left the transfer at the same place."""
+    """A failure that every member has heard of: all left the transfer at the same place."""
 
 
 class Transport:
-    """The channel of the modes. deadline_s: of every single wait; past it the group is of no use any more.
+    """The channel of the modes. deadline_s: limit of every single wait, past which the group has ended.
 
-    device: where buffers and messages live; the CPU for gloo.
+    device: of buffers and messages; the CPU for gloo.
     """
 
     def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
@@ -42,9 +42,9 @@ class Transport:
         self.generation = 0 if self._owner is None else self._owner.generation
         self._group = cast(Group, getattr(group, "group", group))
         self.deadline_s, self.device = deadline_s, device
-        # Also of the operations themselves: gloo cannot abort one, and a group waits for its own to end.
+        # Operations have it, too: gloo cannot abort an operation, and a group waits for its own to end.
         self._deadline = timedelta(seconds=deadline_s)
-        self._options = _broadcast_options(self._deadline)  # once: a sync may be of thousands of tensors
+        self._options = _broadcast_options(self._deadline)  # made once: a sync may have thousands of tensors
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
         # NCCL's first operation waits for the other members, which may be threads of this process.
         self._enqueuing: contextlib.AbstractContextManager[object] = (
@@ -70,12 +70,12 @@ class Transport:
 
     @property
     def is_ours(self) -> bool:
-        """True if all members made the group as a `WeightGroup`, and so may be taken for fastsft's."""
+        """True if the group is a `WeightGroup`, so that all members are probably fastsft's."""
         return self._owner is not None
 
     @property
     def version(self) -> int:
-        """The newest that a member is known to have; 0: none, or not known."""
+        """The newest version that a member is known to have; 0: none, or not known."""
         return known_version(self._owner)
 
     def note_version(self, version: int) -> None:
@@ -84,7 +84,7 @@ class Transport:
             self._owner.version = max(self._owner.version, version)
 
     def broadcast(self, tensor: torch.Tensor) -> Work:
-        """Enqueues the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        """Enqueue the broadcast of a contiguous tensor from rank 0; for `wait`."""
         if tensor.dtype in self._as_bytes:
             tensor = _bytes_of(tensor)
         try:
@@ -96,7 +96,7 @@ class Transport:
         return work
 
     def wait(self, work: Work, what: str) -> None:
-        """RuntimeError naming `what` when it is not done within the deadline."""
+        """Wait for an operation. RuntimeError, naming `what`, if it fails or is not done in time."""
         try:
             work.wait(self._deadline)
         except RuntimeError as error:
@@ -105,8 +105,10 @@ class Transport:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Around a whole handshake or transfer. Whoever leaves in the middle of it ends the group, unless all
-        leave there: the others would take the next transfer for the rest of this one."""
+        """Enclose a handshake or transfer: an error inside ends the group, unless all members leave there.
+
+        Else the others would take the next transfer for the rest of this one.
+        """
         try:
             yield
         except AgreedError:
@@ -116,7 +118,7 @@ class Transport:
             raise
 
     def end(self) -> None:
-        """The group is of no use from now on, here or elsewhere."""
+        """End the group, here and elsewhere."""
         try:
             keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
         finally:
@@ -124,14 +126,14 @@ class Transport:
             abort(self._group)
 
     def announce(self, content: Message) -> Message:
-        """Rank 0's content, on every rank."""
+        """Send rank 0's content to every rank, and return it."""
         message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
         message = message.to(self.device)
         self.wait(self.broadcast(message), "the announcement of a sync")
         return _decode(message)
 
     def vote(self, content: Message, what: str) -> list[Message]:
-        """Every member's content, in order of rank. AgreedError on all when one says `error`."""
+        """Return every member's content, in order of rank. AgreedError on all if one has an `error`."""
         c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
         options = c10d.AllgatherOptions()
         options.timeout = self._deadline
@@ -152,7 +154,7 @@ class Transport:
         return found
 
     def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
-        """The error to raise; the group has come to its end."""
+        """End the group and return the error to raise."""
         self.end()
         return RuntimeError(
             f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
@@ -160,7 +162,7 @@ class Transport:
 
 
 def known_version(group: object) -> int:
-    """The newest version that has gone through a `WeightGroup`, or that a member brought; else 0."""
+    """Return the newest version of a `WeightGroup` or its members; 0 for other groups."""
     return group.version if isinstance(group, WeightGroup) else 0
 
 
@@ -176,7 +178,7 @@ def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
 
 @functools.cache
 def _unknown_to_gloo() -> frozenset[torch.dtype]:
-    """It broadcasts no tensors of these dtypes ("Invalid scalar type", torch 2.11), but their bytes."""
+    """List dtypes that gloo broadcasts as bytes only (else "Invalid scalar type", torch 2.11)."""
 
     return frozenset({
         torch.int16, torch.uint16, torch.uint32, torch.uint64,
@@ -192,11 +194,11 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _encode(content: Message) -> torch.Tensor:
 
     data = json.dumps(content).encode()
-    while "error" in content and len(data) > MESSAGE_BYTES:  # whatever its characters escape to
+    while "error" in content and len(data) > MESSAGE_BYTES:  # escapes make characters longer
         content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
         data = json.dumps(content).encode()
     assert len(data) <= MESSAGE_BYTES, data
-    # The clone is no Python object's memory: a thread of gloo may be the last to let go of it.
+    # The clone is no Python object's memory: a thread of gloo may be the last to release it.
     return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
 
 

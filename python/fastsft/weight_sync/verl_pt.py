@@ -107,7 +107,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 class VerlPt:
-    """Needs `fsdp_config.json` and `huggingface/` next to it, which every save writes."""
+    """Shards of DTensors, next to `fsdp_config.json` and `huggingface/`, which every save writes."""
 
     name = "verl_pt"
 
@@ -136,7 +136,7 @@ class VerlPt:
 
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
+    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
     found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     worlds = sorted({world for world, _ in found})
     if len(worlds) > 1:
@@ -153,7 +153,7 @@ _PIECE = 1 << 24  # bytes: a checksum needs a copy of them
 
 
 class _Writer:
-    """A file for torch.save. size, crc32c: of what was written, from the first byte to the last."""
+    """A file for torch.save. size, crc32c: of the written bytes, from the first to the last."""
 
     def __init__(self, file: NewFile) -> None:
         self._file = file
@@ -173,7 +173,7 @@ class _Writer:
 
 
 def _save(state: Message, path: Path) -> _Writer:
-    """torch.save, durable on return; what was written. OSError names the path where it cannot be written."""
+    """Write by torch.save, durable on return. OSError names the path if it cannot be written."""
     with NewFile(path) as file:
         writer = _Writer(file)
         try:

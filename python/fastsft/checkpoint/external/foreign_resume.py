@@ -1,4 +1,4 @@
-"""Goes on from a checkpoint that transformers' Trainer wrote (docs/checkpoint.md)."""
+"""Resume from a checkpoint of transformers' Trainer (docs/checkpoint.md)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded c
 
 
 def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
-    """The progress in a transformers checkpoint, in the form of fastsft_state.json.
+    """Return the progress in a transformers checkpoint, in the form of fastsft_state.json.
 
-    ValueError when it is not of this run, as far as such a checkpoint says what it is of.
+    ValueError if it is of another run, as far as such a checkpoint tells.
     """
     checkpoint = TransformersCheckpoint.of(directory)
     if trainer.model.adapter_facts() is not None:
@@ -71,16 +71,16 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
 
 
 def is_foreign(saved: dict[str, Any]) -> bool:
-    """True for what `check_foreign` returned."""
+    """True for a state that `check_foreign` returned."""
     return saved.get("written_by") == WRITER
 
 
 def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]) -> None:
-    """Fill masters and moments, the optimizer's step and the random states; collective.
+    """Restore master weights, moments, the optimizer's step and the random states. Collective.
 
-    Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`, the
-    trainer `foreign_states`, which are set once rows are read (transformers' _load_rng_state). All ranks
-    raise ValueError when files do not fit the model.
+    Tensors are mapped, or read one at a time, and a rank keeps its own part. `saved` gets `optimizer_step`,
+    the trainer gets `foreign_states`, which are set once rows are read (transformers' _load_rng_state).
+    ValueError on all ranks if files do not fit the model.
     """
     agreement = AllOrNone(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
@@ -102,7 +102,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
-    """Epoch and step together give the size of the data set in global batches."""
+    """ValueError if epoch and step are of another size of the data set in global batches."""
     found, step, plan = state.get("epoch"), state["global_step"], trainer.plan
     if found is None:
         return
@@ -117,7 +117,7 @@ def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | P
 
 
 def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
-    """Of scaler.pt, as LossScale.restore takes it; empty where there is none."""
+    """Read scaler.pt in the form of LossScale.restore; {} if there is none."""
     if checkpoint.scaler is None:
         return {}
     content = load_plain(checkpoint.scaler, "the state of a loss scale")
@@ -144,7 +144,7 @@ def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, ste
 
 
 def _next_rate(path: Path | None) -> float | None:
-    """The learning rate of the next step by scheduler.pt; None where it has none."""
+    """Read the learning rate of the next step from scheduler.pt; None if it has none."""
     if path is None:
         return None
     content = load_plain(path, "the state of a schedule")
@@ -176,7 +176,7 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
 
 def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the engine; a tied one is there under its other names, too."""
+    """Yield the tensors of the engine; the files have tied tensors under other names, too."""
     if path.is_dir():
         files = ShardedFiles(path)
         yield from ((name, files.tensor(_MODEL + name)) for name in names)
@@ -186,19 +186,17 @@ def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Ten
 
 
 class _ShardedOptimizer:
-    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickled there, and not read."""
+    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickles, which are not read."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self.settings: dict[str, Any] = {}
         self._files, self._names = ShardedFiles(folder), names
 
     def step(self) -> int:
-        """As OptimizerFile."""
         steps = {name: self._files.tensor(f"{_STATE}{name}.step") for name in self._names}
         return common_step(self._files.folder, steps)
 
     def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """As OptimizerFile."""
         for name in self._names:
             yield name, self._files.tensor(f"{_STATE}{name}.{moment}")
 
@@ -234,7 +232,7 @@ def _random_states(checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> 
 
 
 def _summary(trainer: SavedRun, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
-    """One line: parts that such a checkpoint lacks, or that have no counterpart here."""
+    """Write the line about parts that such a checkpoint lacks, or that have no counterpart here."""
     is_missing: dict[str, Callable[[], bool]] = {
         "random states (none for this number of ranks)": lambda: not with_states,
         "masks of dropout (fastsft draws its own)": lambda: _drops(trainer.model.config),

@@ -1,4 +1,4 @@
-"""AdamW's state as torch saves it: optimizer.pt by numbers of parameters, optimizer.bin by their names."""
+"""AdamW's state in torch's files: optimizer.pt by parameter numbers, optimizer.bin by parameter names."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class OptimizerFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the steps, by our names; of the group with weight decay."""
+        """Arguments of the group with weight decay, by our names."""
         return settings_of(self._groups[0]) if self._groups else {}
 
     def step(self) -> int:
-        """Updates so far. ValueError when the parameters disagree."""
+        """Return the number of updates so far. ValueError if parameters disagree."""
         return common_step(self._path, {name: entry["step"] for name, entry in self._by_name.items()})
 
     def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) of every parameter."""
+        """Yield (name, tensor) of every parameter."""
         for name, entry in self._by_name.items():
             yield name, entry[moment]
 
@@ -59,7 +59,7 @@ class OptimizerFile:
         return state, groups
 
     def _numbered(self, order: Sequence[tuple[str, bool]]) -> dict[str, Any]:
-        """By the rule of transformers' Trainer: those with weight decay first, then the others."""
+        """Name the states as transformers' Trainer numbers them: first those with weight decay."""
         named: dict[str, Any] = {}
         expected = [[name for name, decays in order if decays is kind] for kind in (True, False)]
         found = [group["params"] for group in self._groups]
@@ -98,7 +98,7 @@ def _is_group(value: object) -> bool:
 
 
 def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a group of parameters: the arguments that have another name there, where it has them."""
+    """Return the arguments of a parameter group under our names, as far as it has them."""
     betas = group.get("betas")
     first, second = betas if isinstance(betas, list | tuple) and len(betas) == 2 else (None, None)
     values = {
@@ -109,7 +109,7 @@ def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def common_step(path: Path, steps: Mapping[str, Any]) -> int:
-    """The number of updates, one for all parameters. ValueError when they differ."""
+    """Return the number of updates, which all parameters share. ValueError if they differ."""
     counts = {name: _count(value) for name, value in steps.items()}
     found = sorted({count for count in counts.values() if count is not None})
     if len(found) != 1 or None in counts.values():

@@ -59,11 +59,11 @@ class ForeignTrainer(Protocol):
 
 
 def save_foreign_model(trainer: ForeignTrainer) -> None:
-    """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer; collective.
+    """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer. Collective.
 
-    Names, tensor types and the split into files are those of the model's `save_pretrained`. The files take
-    their names when all of them are durable and read back as they were written. All ranks raise when one
-    fails, and the directory keeps its old files. NotStreamable on all ranks when it cannot be streamed.
+    Names, dtypes and the split into files are those of the model's `save_pretrained`. The files take their
+    names once all are durable and read back as written. If a rank fails, all ranks raise and the directory
+    keeps its old files. NotStreamable on all ranks if the model cannot be streamed.
     """
     model, place = unwrapped(trainer.model), current_place()
     agreement = AllOrNone(f"saving the model to {trainer.args.output_dir}", place)
@@ -143,9 +143,9 @@ _SUBDIRECTORY = "fine-tuned"
 
 
 class ModelFiles:
-    """A model directory that takes shape tensor by tensor, and keeps its old files until `commit`.
+    """The files of a model directory, written tensor by tensor; old files stay until `commit`.
 
-    `order`: the indices of `entries` in the order in which they will be written.
+    order: the indices of `entries` in the order of their writes.
     """
 
     def __init__(
@@ -155,12 +155,12 @@ class ModelFiles:
         self._entries, self._order = entries, order
         self._staging: _C.AtomicDirectory | None = None
         self._weights: _C.WeightFiles | None = None
-        self._digests: list[_C.FileDigest] = []  # of all files but the weights
+        self._digests: list[_C.FileDigest] = []  # except those of the weights
 
     def open(self) -> None:
-        """Everything but the weights, and the weight files with their headers.
+        """Write all files but the weights, and make the weight files with their headers.
 
-        RuntimeError when the disk is too small; ValueError for a type that safetensors has no name for.
+        RuntimeError if the disk is too small; ValueError for a dtype that safetensors has no name for.
         """
         from fastsft import _C
 
@@ -175,14 +175,14 @@ class ModelFiles:
         self._weights = _C.WeightFiles(self._staging.path, specs, self._order, limit)
 
     def write(self, indices: list[int], tensors: list[torch.Tensor]) -> None:
-        """The entries `indices`, which are next in the order; `tensors` are those of their unit."""
+        """Write the entries `indices`, which are next in the order, from the `tensors` of their unit."""
         assert self._weights is not None  # of `open`
         for index in indices:
             tensor = tensors[self._entries[index].position]
             self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
     def commit(self) -> None:
-        """Verify, put the files in place together, remove weight files of an earlier save."""
+        """Verify the files, put them in place together, remove weight files of an earlier save."""
         from fastsft import _C
 
         parameters = {
@@ -197,7 +197,7 @@ class ModelFiles:
         install_file_set(self._folder, name)
 
     def discard(self) -> None:
-        """Remove what is not in place."""
+        """Remove files that are not in place."""
         for part in (self._weights, self._staging):
             if part is not None:
                 part.discard()
@@ -215,7 +215,7 @@ def _dtype_name(entry: Entry) -> str:
 
 
 def _max_shard_size(model: nn.Module) -> int:
-    """The limit of the model's `save_pretrained`; none for other modules, which get one file."""
+    """Return the limit of the model's `save_pretrained`; no limit for other modules, which get one file."""
     parameters = inspect.signature(model.save_pretrained).parameters if is_pretrained(model) else {}
     limit = parameters["max_shard_size"].default if "max_shard_size" in parameters else 2**62
     return parse_size(limit)
@@ -228,7 +228,7 @@ def is_pretrained(model: object) -> TypeIs[PreTrainedModel]:
 
 
 def _beside_source(folder: Path, model: nn.Module) -> Path:
-    """`folder`, or a directory in it when it is the one that the model was loaded from."""
+    """Return `folder`, or a directory in it if the model was loaded from `folder`."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
     if not source or not Path(source).is_dir() or not folder.is_dir() or not os.path.samefile(source, folder):
         return folder
@@ -242,7 +242,7 @@ def _beside_source(folder: Path, model: nn.Module) -> Path:
 
 
 def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> list[_C.FileDigest]:
-    """Durable on return. The digests."""
+    """Write configuration, tokenizer and arguments, durable on return. Return digests."""
 
     def write(folder: str) -> None:
         if is_pretrained(model):
@@ -260,7 +260,7 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
 
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:
-    """config.json, generation_config.json and the code of custom models, by transformers itself."""
+    """Write config.json, generation_config.json and the code of custom models by transformers itself."""
     try:
         model.save_pretrained(str(folder), state_dict={})
     except ValueError as error:

@@ -24,13 +24,13 @@ class OwnTrainer(Protocol):
 
 
 def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
-    """Save the final model of a trainer into its output directory; collective.
+    """Save the final model of a trainer into its output directory. Collective.
 
     A fastsft trainer streams its shards. So does any other object with `model` (a transformers model, in
-    FSDP1, FSDP2, DDP or nothing) and `args.output_dir`: one unit at a time is gathered, to the CPU of rank 0,
-    and written by fastsft; see docs/checkpoint.md. What cannot be streamed (adapters, quantized
-    models, a subclass that saves in its own way, ...) is saved by the trainer's own `save_model()`, as
-    FastChat does: rank 0 then holds the whole model, and a warning says why.
+    FSDP1, FSDP2, DDP or unwrapped) and `args.output_dir`: one unit at a time is gathered to the CPU of rank 0
+    and written by fastsft; see docs/checkpoint.md. Models that cannot be streamed (adapters, quantized
+    models, a subclass that saves in its own way, ...) are saved by the trainer's own `save_model()`, as in
+    FastChat: rank 0 then holds the whole model, and a warning says why.
     """
     if hasattr(trainer, "engine"):
         trainer.save_model()
@@ -55,7 +55,7 @@ remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
-    """None when the model can be streamed; "" when the trainer is none that transformers knows."""
+    """Say why the model cannot be streamed; None if it can, "" if transformers does not know the trainer."""
     from fastsft.checkpoint.external.save import is_pretrained
     from fastsft.checkpoint.external.wrapped import unwrapped
 

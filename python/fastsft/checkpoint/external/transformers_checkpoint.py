@@ -21,7 +21,7 @@ _NUMBERED, _NAMED, _SHARDED = "optimizer.pt", "optimizer.bin", "optimizer_0"
 FULL_WEIGHTS, SHARDED_WEIGHTS = "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0"
 _PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _METADATA = ".metadata"
-# What only the program that wrote it can read: pattern of a file, whose it is, the way out.
+# Files that only the program that wrote them can read: pattern, owner, way out.
 _TRAIN_FROM = "then train from those weights with --model_name_or_path"
 _FOREIGN = (
     ("zero_to_fp32.py", "DeepSpeed's state", f"make weights of it with its zero_to_fp32.py, {_TRAIN_FROM}"),
@@ -42,10 +42,10 @@ def is_transformers_checkpoint(directory: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class TransformersCheckpoint:
-    """The parts of one. optimizer: a file by numbers or names, or a folder of torch.distributed.checkpoint.
+    """The parts of a checkpoint of transformers.
 
-    weights: None where the directory is a model directory; else a file or a folder of FSDP. scheduler: None
-    where there is none.
+    optimizer: a file by numbers or names, or a folder of torch.distributed.checkpoint. weights: None if the
+    directory is a model directory; else a file or a folder of FSDP.
     """
 
     directory: Path
@@ -55,7 +55,7 @@ class TransformersCheckpoint:
 
     @classmethod
     def of(cls, directory: str | Path) -> TransformersCheckpoint:
-        """ValueError, with the way out, for one that cannot be resumed."""
+        """Find the parts. ValueError, with the way out, for a checkpoint that cannot be resumed."""
         path = Path(directory)
         _refuse_foreign(path)
         optimizer = file_inside(path, _NUMBERED) or file_inside(path, _NAMED) or _folder(path, _SHARDED)
@@ -73,7 +73,7 @@ class TransformersCheckpoint:
 
     @property
     def scaler(self) -> Path | None:
-        """The state of torch.amp.GradScaler, which runs in fp16 have."""
+        """File of torch.amp.GradScaler's state, in runs in fp16."""
         return file_inside(self.directory, "scaler.pt")
 
 
@@ -103,7 +103,7 @@ def _weights(path: Path) -> Path | None:
 def load_plain(path: Path, what: str, names: Names | None = None) -> object:
     """Read a file of torch.save: mapped tensors, numbers, texts and containers; no code runs.
 
-    what: the expected content, for messages. names: as of `read_archive`. ValueError for anything else.
+    what: the expected content, for messages. names: see `read_archive`. ValueError for other files.
     """
     try:
         return read_archive(path, names)
@@ -120,7 +120,7 @@ _WHAT = "the random states that transformers saved"
 
 
 def random_state_file(directory: Path, rank: int, world_size: int) -> Path | None:
-    """The file of this rank; None where the checkpoint is of another number of ranks, or has none."""
+    """Return this rank's file; None if the checkpoint is of another number of ranks, or has no states."""
     found = sorted(directory.glob("rng_state*.pth"))
     alone = directory / "rng_state.pth"
     expected = [alone] if world_size == 1 else [directory / f"rng_state_{r}.pth" for r in range(world_size)]
@@ -128,7 +128,7 @@ def random_state_file(directory: Path, rank: int, world_size: int) -> Path | Non
 
 
 def read_foreign_states(path: Path) -> RandomState:
-    """Of Python, numpy and torch. ValueError when the file holds something else."""
+    """Read the states of Python, numpy and torch. ValueError if the file holds anything else."""
     states = load_plain(path, _WHAT, _NUMPY.get)
     try:
         return _checked(states)
@@ -137,7 +137,7 @@ def read_foreign_states(path: Path) -> RandomState:
 
 
 def _checked(states: Any) -> RandomState:
-    """Tried on generators of their own: the global ones stay as they are."""
+    """Try the states on generators of their own, which leaves the global generators alone."""
     import random
 
     version, internal, gauss = states["python"]
