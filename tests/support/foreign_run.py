@@ -30,8 +30,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Shard
 
 from fastsft import saving
-from fastsft.checkpoint.external.fsdp1 import FlatUnit
-from fastsft.checkpoint.external.units import DistributedTensor, PlainTensor
+from fastsft.checkpoint.external.units import DistributedTensor, FlatUnit, PlainTensor
 from fastsft.checkpoint.external.wrapped import unwrapped
 
 SMALL = {

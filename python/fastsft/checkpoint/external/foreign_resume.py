@@ -11,8 +11,7 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments.optimizer import optimizer_of
-from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, common_step
-from fastsft.checkpoint.external.sharded_files import ShardedFiles
+from fastsft.checkpoint.external.tensor_files import MOMENTS, OptimizerFile, ShardedFiles, ShardedOptimizer
 from fastsft.checkpoint.external.transformers_checkpoint import (
     TransformersCheckpoint,
     load_plain,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 WRITER = "transformers"
 _SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded checkpoint
+_MODEL = "model."  # before the names of weights in a sharded checkpoint
 
 
 def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
@@ -185,29 +184,13 @@ def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Ten
     yield from ((name, tensor) for name, tensor in pickled_tensors(path) if name in wanted)
 
 
-class _ShardedOptimizer:
-    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickles, which are not read."""
-
-    def __init__(self, folder: Path, names: list[str]) -> None:
-        self.settings: dict[str, Any] = {}
-        self._files, self._names = ShardedFiles(folder), names
-
-    def step(self) -> int:
-        steps = {name: self._files.tensor(f"{_STATE}{name}.step") for name in self._names}
-        return common_step(self._files.folder, steps)
-
-    def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
-        for name in self._names:
-            yield name, self._files.tensor(f"{_STATE}{name}.{moment}")
-
-
-_Optimizer = OptimizerFile | _ShardedOptimizer
+_Optimizer = OptimizerFile | ShardedOptimizer
 
 
 def _optimizer(trainer: SavedRun, checkpoint: TransformersCheckpoint) -> _Optimizer:
     order = trainer.model.trained_order(trainer.engine)
     if checkpoint.optimizer.is_dir():
-        return _ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
+        return ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
     return OptimizerFile(checkpoint.optimizer, order)
 
 

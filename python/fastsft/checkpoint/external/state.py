@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fastsft.checkpoint.external.fsdp1 import flat_state_entries
 from fastsft.checkpoint.external.units import (
     DistributedTensor,
     Entry,
@@ -20,6 +19,7 @@ from fastsft.checkpoint.external.units import (
     PlainTensor,
     Unit,
     check_has_values,
+    flat_state_entries,
 )
 from fastsft.checkpoint.external.wrapped import clean_name, is_dtensor, is_fsdp1, unwrapped
 from fastsft.runtime.place import Launch
