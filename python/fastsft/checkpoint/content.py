@@ -138,7 +138,7 @@ def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
     if content.with_state and not _has("optimizer-rank", names):
         missing.append("optimizer-rank-*.safetensors")
     parts = Counter((part[1], int(part[3])) for part in map(_NUMBERED.fullmatch, names) if part)
-    missing += [f"{of - found} of {of} files {stem}-*" for (stem, of), found in parts.items() if found != of]
+    missing += [f"{of - n} of {of} files {stem}-*" for (stem, of), n in parts.items() if n != of]
     if missing:
         raise RuntimeError(
             f"the checkpoint lacks {', '.join(missing)}, which no rank has written; it is not "

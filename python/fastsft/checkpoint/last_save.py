@@ -102,8 +102,8 @@ class _Outcome:
             if error is None:
                 raise
             raise error from None
-        self._failed = next(((rank, each[0][1]) for rank, each in enumerate(reports) if each[0]), None)
-        kinds = {each[1][1] if _is_outcome(each[1]) else "other" for each in reports}
+        self._failed = next(((rank, report[0][1]) for rank, report in enumerate(reports) if report[0]), None)
+        kinds = {report[1][1] if _is_outcome(report[1]) else "other" for report in reports}
         if kinds == {"done"}:
             return True
         if "room" not in kinds or "other" in kinds:

@@ -86,8 +86,8 @@ def newest_checkpoint(
 def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> dict[str, Any]:
     if not Path(directory).is_dir():
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
-        found = f"; next to it are {', '.join(there)}" if there else ""
-        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{found}")
+        others = f"; next to it are {', '.join(there)}" if there else ""
+        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{others}")
     if is_transformers_checkpoint(directory):
         return check_foreign(trainer, directory)
     if verify:

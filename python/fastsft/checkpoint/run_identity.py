@@ -142,7 +142,8 @@ def _eval_data(trainer: SavedRun) -> dict[str, str | None] | None:
     rows = trainer.eval_rows
     if rows is None:
         return None
-    return {name: data_hash(each) for name, each in (rows if isinstance(rows, dict) else {"": rows}).items()}
+    by_name = rows if isinstance(rows, dict) else {"": rows}
+    return {name: data_hash(rows_of_set) for name, rows_of_set in by_name.items()}
 
 
 def data_hash(rows: TokenRows) -> str | None:
@@ -168,9 +169,9 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
         raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
     content = read_json(path, MOST_STATE_BYTES)
     if not isinstance(content, dict) or content.get("format_version") != _VERSION:
-        found = content.get("format_version") if isinstance(content, dict) else None
+        version = content.get("format_version") if isinstance(content, dict) else None
         raise ValueError(
-            f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
+            f"{path}: expected format_version {_VERSION}, got {version}; resume with the version of fastsft "
             "that wrote it, or start from step 0 with another --output_dir or --no_resume True"
         )
     return content
@@ -234,17 +235,17 @@ def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: s
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Keep the checkpoint's plan: a plan depends on free memory, and another one rounds differently."""
-    args, budget, each = trainer.args, None, None
+    args, budget, reduced_each = trainer.args, None, None
     if args.micro_batch_tokens is None:
         budget = saved.get("micro_batch_tokens")
     if args.sync_each_batch is None and saved.get("world_size") == trainer.engine.world_size:
-        each = saved.get("sync_each_batch", True)  # in old checkpoints always
+        reduced_each = saved.get("sync_each_batch", True)  # in old checkpoints always
     try:
-        trainer.keep_plan(budget, each)
+        trainer.keep_plan(budget, reduced_each)
     except ValueError as error:
         tokens = trainer.token_budget if budget is None else budget
         once, other = (
-            ("", "") if each is not False else (" and one reduction a step", " or --sync_each_batch")
+            ("", "") if reduced_each is not False else (" and one reduction a step", " or --sync_each_batch")
         )
         raise ValueError(
             f"{directory}: micro-batches of {tokens:,} tokens{once}, with which a resumed run gives the same "

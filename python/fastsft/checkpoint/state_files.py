@@ -53,8 +53,8 @@ def misfit(value: object, shape: Shape, where: str) -> str | None:
     if isinstance(shape, ListOf):
         if not isinstance(value, list):
             return _sentence(where, "a list", value)
-        found = (misfit(item, shape.item, f"{where}[{index}]") for index, item in enumerate(value))
-        return next((problem for problem in found if problem is not None), None)
+        problems = (misfit(item, shape.item, f"{where}[{index}]") for index, item in enumerate(value))
+        return next((problem for problem in problems if problem is not None), None)
     if shape is Count:
         fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
         return None if fits else _sentence(where, "a whole number from 0 to 2^53", value)

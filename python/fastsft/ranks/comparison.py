@@ -82,24 +82,24 @@ def common_digests(what: str, find: Callable[[], Iterable[Path]]) -> dict[str, s
     agreement = AllOrNone(what)
     paths = agreement.attempt(lambda: {path.name: path for path in find()}) or {}
     mine = agreement.attempt(lambda: {name: identity(path) for name, path in paths.items()})
-    everyone: list[dict[str, Identity]] = [found or {} for found in agreement.settle(mine)]
+    everyone: list[dict[str, Identity]] = [files or {} for files in agreement.settle(mine)]
     own = everyone[agreement.rank]
     readers = _readers(everyone, agreement.rank)
     _tell_of([own[name] for name in _differing(everyone)], what)
     to_read = [paths[name] for name, reader in readers.items() if reader == agreement.rank]
     checksums = agreement.settle(agreement.attempt(lambda: _checksums(to_read)))
     texts = {}
-    for name, found in own.items():
+    for name, file in own.items():
         checksum = (checksums[readers[name]] or {})[name] if name in readers else ""
-        texts[name] = f"{found[3]} bytes{checksum}"
+        texts[name] = f"{file[3]} bytes{checksum}"
     return texts
 
 
 def identity(path: Path) -> Identity:
     """Identify a file, links followed. ValueError unless it is a regular file."""
     check_regular(path, "a file of weights")
-    found = os.stat(path)
-    return machine(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = os.stat(path)
+    return machine(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
@@ -107,7 +107,7 @@ def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
     first, *rest = everyone
     shared = [name for name in first if all(name in other for other in rest)]
     different = [name for name in shared if any(other[name] != first[name] for other in rest)]
-    return [name for name in different if len({found[name][3] for found in everyone}) == 1]
+    return [name for name in different if len({files[name][3] for files in everyone}) == 1]
 
 
 def _readers(everyone: list[dict[str, Identity]], rank: int) -> dict[str, int]:
@@ -115,7 +115,7 @@ def _readers(everyone: list[dict[str, Identity]], rank: int) -> dict[str, int]:
     readers = {}
     for number, name in enumerate(_differing(everyone)):
         mine = everyone[rank][name]
-        sharing = [other for other, found in enumerate(everyone) if found[name] == mine]
+        sharing = [other for other, files in enumerate(everyone) if files[name] == mine]
         readers[name] = sharing[number % len(sharing)]
     return readers
 

@@ -171,17 +171,17 @@ class StoreExchange:
     def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
         """Return the posts of `ranks`. RuntimeError as soon as a rank posts an error, or if one is silent."""
         end, delays = self._end(), _poll_delays()
-        found: dict[int, Message] = {}
+        posts: dict[int, Message] = {}
         missing = list(ranks)
         while True:
-            found |= self._ask(kind, functools.partial(self._posted, kind, missing), end)
-            missing = [rank for rank in missing if rank not in found]
-            failed = {rank: post["error"] for rank, post in sorted(found.items()) if "error" in post}
+            posts |= self._ask(kind, functools.partial(self._posted, kind, missing), end)
+            missing = [rank for rank in missing if rank not in posts]
+            failed = {rank: post["error"] for rank, post in sorted(posts.items()) if "error" in post}
             if failed:
                 rank, why = next(iter(failed.items()))
                 raise RuntimeError(why if kind != "written" else f"rank {rank} failed: {why}")
             if not missing:
-                return found
+                return posts
             if time.monotonic() > end:
                 raise self._silent(kind, missing)
             time.sleep(next(delays))
@@ -205,9 +205,9 @@ class StoreExchange:
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
-            found = self._ask(kind, functools.partial(self._look, kind, first), end)
-            if found != (first, heard):
-                (first, heard), end = found, self._end()
+            state = self._ask(kind, functools.partial(self._look, kind, first), end)
+            if state != (first, heard):
+                (first, heard), end = state, self._end()
             elif time.monotonic() > min(end, self._give_up):
                 raise self._silent(kind, [first])
             time.sleep(next(delays) if first < self._world_size else 0)

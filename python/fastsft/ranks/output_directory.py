@@ -105,7 +105,7 @@ def _kind_of(place: bytes, mounts: list[bytes]) -> str:
         words = line.split(b" ")
         if len(words) < 3:
             continue
-        point = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), words[1])
+        point = _ESCAPE.sub(lambda escape: bytes([int(escape[1], 8)]), words[1])
         inside = place == point or place.startswith(point.rstrip(b"/") + b"/")
         if inside and len(point) >= len(best[0]):
             best = (point, words[2])

@@ -235,9 +235,9 @@ def gather_objects(value: T, place: Launch | None = None) -> list[T]:
         mine = to_bytes(Unsendable(str(error)))
     with host_collective("exchange of objects"):
         values = [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
-    for rank, found in enumerate(values):
-        if isinstance(found, Unsendable):
-            raise TypeError(f"rank {rank}: {found.reason}")
+    for rank, received in enumerate(values):
+        if isinstance(received, Unsendable):
+            raise TypeError(f"rank {rank}: {received.reason}")
     return values
 
 

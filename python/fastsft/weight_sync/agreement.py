@@ -51,7 +51,7 @@ class TransferAgreement:
         if self._world_size == 1:
             return
         hashes = [post["hash"] for post in self._exchange("hash", {"hash": plan.hash})]
-        other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
+        other = next((rank for rank, hash_ in enumerate(hashes) if hash_ != hashes[0]), None)
         if other is not None:
             self._expected = ["plan"]
             posts = self._exchange("plan", {"plan": plan.to_json() if self._rank in (0, other) else None})
@@ -139,9 +139,9 @@ def ranks_of(engine: Engine) -> tuple[int, int]:
     import torch.distributed as dist
 
     joined = dist.is_available() and dist.is_initialized()
-    found = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    place = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
     if hasattr(type(engine), "native_engine"):
         trainer = getattr(engine, "trainer", None)
         native = getattr(getattr(trainer, "model", None), "engine", None)
-        found = found if native is None else (int(native.rank), int(native.world_size))
-    return found
+        place = place if native is None else (int(native.rank), int(native.world_size))
+    return place

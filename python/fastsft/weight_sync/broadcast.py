@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -237,7 +238,7 @@ class WeightReceiver:
         transports = [Transport(group, self._deadline_s, self._device) for group in self._groups]
         versions = {1 + max(self.version, transports[0].version)}
         if shakes_hands(self._mode, self._handshakes, transports[0]):
-            versions = set(_together([self._accepting(root, each) for root, each in enumerate(transports)]))
+            versions = set(_together(list(map(self._accepting, itertools.count(), transports))))
         if len(versions) > 1:
             for transport in transports:
                 transport.end()

@@ -66,9 +66,9 @@ def _name_of_temporary(temporary: str) -> str:
 def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
     """Check a durable file of this rank: RuntimeError unless the disk has the bytes that were written."""
     path = directory / temporary_name(name, tag)
-    found = _C.digest_file(str(path))
-    if (found.size, found.crc32c) != (size, crc32c):
-        raise changed(path, f"{found.size} bytes of other content, where {size} were written")
+    digest = _C.digest_file(str(path))
+    if (digest.size, digest.crc32c) != (size, crc32c):
+        raise changed(path, f"{digest.size} bytes of other content, where {size} were written")
     return _C.FileDigest(name, size, crc32c)
 
 
@@ -114,7 +114,7 @@ def header(
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     prefix = struct.pack("<Q", len(text)) + text
-    return prefix, [len(prefix) + each for each in begins]
+    return prefix, [len(prefix) + begin for begin in begins]
 
 
 class RangeFile:
@@ -268,14 +268,14 @@ class HeldFiles:
 
 def check_same(descriptor: int, path: Path) -> None:
     """RuntimeError unless `path` is the open file itself, not a link to it."""
-    ours = os.fstat(descriptor)
+    held = os.fstat(descriptor)
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError as error:
         raise changed(path, "nothing has this name") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise changed(path, "a link" if stat.S_ISLNK(found.st_mode) else kind_of(found.st_mode))
-    if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+    if not stat.S_ISREG(status.st_mode):
+        raise changed(path, "a link" if stat.S_ISLNK(status.st_mode) else kind_of(status.st_mode))
+    if (status.st_dev, status.st_ino) != (held.st_dev, held.st_ino):
         raise changed(path, "another one")
 
 

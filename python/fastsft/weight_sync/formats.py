@@ -105,12 +105,12 @@ class Native:
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
     """Sort the files by rank; ValueError unless they are of all ranks of one save."""
-    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
-    size = max(size for _, size in found)
-    if sorted(found) != [(rank, size) for rank in range(size)]:
-        listed = some(sorted(found.values()))
+    by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    size = max(size for _, size in by_rank)
+    if sorted(by_rank) != [(rank, size) for rank in range(size)]:
+        listed = some(sorted(by_rank.values()))
         raise ValueError(f"{directory}: expected a file of each of {size} ranks of one save, got {listed}")
-    return [found[key] for key in sorted(found)]
+    return [by_rank[key] for key in sorted(by_rank)]
 
 
 def _places(file: StoredFile) -> Message:
@@ -136,15 +136,15 @@ class _DuplicateError(ValueError):
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> Message:
-    found: Message = {}
+    content: Message = {}
     for name, value in pairs:
-        if name in found:
+        if name in content:
             raise _DuplicateError(f"{name} is there twice")
-        found[name] = value
-    return found
+        content[name] = value
+    return content
 
 
-FORMATS: dict[str, SaveFormat] = {each.name: each for each in (HuggingFace(), Native(), VerlPt())}
+FORMATS: dict[str, SaveFormat] = {form.name: form for form in (HuggingFace(), Native(), VerlPt())}
 
 
 def save_format(name: str) -> SaveFormat:
@@ -181,22 +181,22 @@ def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[st
 def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
     """Return the manifest of a complete save, and the identities of its files; ValueError otherwise."""
     identities = layout.identities(folder)  # first: files replaced from here on have other identities
-    found = layout.problems(folder, checksums)
+    faults = layout.problems(folder, checksums)
     try:
-        content = b"" if found else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
+        content = b"" if faults else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
     except ValueError as error:  # taken away by the next save since
         raise ValueError(f"{folder}: not a complete save: the next one replaces it: {error}") from None
-    if found:
-        raise ValueError(f"{folder}: not a complete save: {some(found, '; ')}")
+    if faults:
+        raise ValueError(f"{folder}: not a complete save: {some(faults, '; ')}")
     return content, identities
 
 
 def _read(folder: Path) -> dict[str, torch.Tensor]:
 
     names = [file.name for file in _C.read_manifest(str(folder)).files]
-    for each in FORMATS.values():
-        if each.recognises(names):
-            return each.read(folder, names)
+    for form in FORMATS.values():
+        if form.recognises(names):
+            return form.read(folder, names)
     raise ValueError(f"{folder}: its manifest lists no weights: {some(names)}")
 
 
@@ -241,7 +241,7 @@ class StoredTensor:
         self._parts: list[_Part] = []
         self._next = 0
         first = files[0].entries[name]
-        for number, (file, place) in enumerate(zip(files, (each[name] for each in places), strict=True)):
+        for number, (file, place) in enumerate(zip(files, (own[name] for own in places), strict=True)):
             entry, where = file.entries[name], f"{file.path}: {name}"
             if entry.dtype != first.dtype:
                 raise ValueError(f"{where}: expected {first.dtype}, as in {files[0].path}, got {entry.dtype}")

@@ -65,9 +65,9 @@ def release_done() -> None:
     if not _held:
         return
     with _holding:
-        over = {id(each) for each in _held if _is_over(each)}
-        leaving = [each for each in _held if id(each) in over]
-        _held[:] = [each for each in _held if id(each) not in over]
+        over = {id(entry) for entry in _held if _is_over(entry)}
+        leaving = [entry for entry in _held if id(entry) in over]
+        _held[:] = [entry for entry in _held if id(entry) not in over]
     del leaving  # not under the lock: a group's end takes its time
 
 

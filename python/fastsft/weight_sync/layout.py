@@ -34,8 +34,8 @@ def step_directories(job: Path) -> dict[int, Path]:
     """Return step -> `global_step_<step>`, in ascending order."""
     if not job.is_dir():
         return {}
-    found = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
-    return dict(sorted(found.items()))
+    steps = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
+    return dict(sorted(steps.items()))
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
@@ -143,16 +143,16 @@ def remove_written(step_directory: Path, written: Sequence[str], with_manifests:
 
 def _listed(part: Path) -> list[str] | None:
     """List the names below the part; None if no manifest of fastsft can be read."""
-    found: list[str] = []
+    names: list[str] = []
     inside = os.listdir(part)
     for name in inside:
         staged = name.startswith(temporary_start(MANIFEST))  # of a save that was killed
         if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
             with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest lists nothing
-                found += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
-    if not any(name in found for name in _MANIFESTS):
+                names += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
+    if not any(name in names for name in _MANIFESTS):
         return None
-    return found + [name for name in inside if name == _LOCK or name.startswith(TEMPORARY)]
+    return names + [name for name in inside if name == _LOCK or name.startswith(TEMPORARY)]
 
 
 _TRASH = ".fastsft-trash-"
@@ -264,7 +264,7 @@ def _usable(step: int | None, steps: dict[int, Path]) -> int:
 _MOST_LISTED = 5
 
 
-def some(found: Sequence[str], between: str = ", ") -> str:
+def some(texts: Sequence[str], between: str = ", ") -> str:
     """Join the first five of a list of any length, and the number of the others."""
-    more = len(found) - _MOST_LISTED
-    return between.join(found[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")
+    more = len(texts) - _MOST_LISTED
+    return between.join(texts[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

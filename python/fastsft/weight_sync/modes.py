@@ -247,7 +247,7 @@ def _settle(
     if received is not None and options is not None:
         note = {**_checksum(received, options), **note}
     notes = transport.vote(note, what)
-    sums = {each["crc32c"] for each in notes if "crc32c" in each}
+    sums = {note["crc32c"] for note in notes if "crc32c" in note}
     if len(sums) > 1:
         raise AgreedError(f"{what}: checksums differ between the sender and a receiver; sync again")
 
@@ -288,7 +288,7 @@ class NativeMultiroot(Native):
 
 
 MODES: dict[str, Mode] = {
-    each.name: each for each in (Trinity(), VllmPacked(), SGLang(), Native(), NativeMultiroot())
+    mode.name: mode for mode in (Trinity(), VllmPacked(), SGLang(), Native(), NativeMultiroot())
 }
 
 

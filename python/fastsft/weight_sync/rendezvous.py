@@ -90,7 +90,7 @@ class Rendezvous:
     ) -> None:
         self._store, self._rank, self._abort = store, rank, abort
         self._ours = f"{world_size} members over {backend}"
-        self._keys = [f"seat/{each}" for each in range(world_size)]
+        self._keys = [f"seat/{member}" for member in range(world_size)]
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
         self._connect_s = _FIRST_CONNECT_S
@@ -141,9 +141,9 @@ class Rendezvous:
         roster = self._mine.roster if roster is None else roster
         before, after = self._mine.text(), replace(self._mine, step=step, roster=roster, why=why)
         key = self._keys[self._rank]
-        found = self._ask(lambda store: store.compare_set(key, before, after.text()))
-        if found.decode() != after.text():
-            self._raise_displaced(Seat.parse(found))
+        content = self._ask(lambda store: store.compare_set(key, before, after.text()))
+        if content.decode() != after.text():
+            self._raise_displaced(Seat.parse(content))
         self._mine = after
 
     def _raise_displaced(self, other: Seat) -> NoReturn:
@@ -157,8 +157,8 @@ class Rendezvous:
         """Return all seats; None while a seat was never taken. ValueError if this one is lost to another."""
         mine = self._keys[self._rank]
         keys = self._keys if self._ask(lambda store: store.check(self._keys)) else [mine]
-        found = self._ask(lambda store: store.multi_get(keys))
-        seats = dict(zip(keys, map(Seat.parse, found), strict=True))
+        contents = self._ask(lambda store: store.multi_get(keys))
+        seats = dict(zip(keys, map(Seat.parse, contents), strict=True))
         if seats[mine].token != self._mine.token:
             self._raise_displaced(seats[mine])
         return list(seats.values()) if keys is self._keys else None
@@ -209,7 +209,7 @@ class Rendezvous:
     def _raise_missing(self, seats: list[Seat] | None) -> NoReturn:
         if seats is None:
             there = self._ask(lambda store: [store.check([key]) for key in self._keys])
-            missing = [rank for rank, found in enumerate(there) if not found]
+            missing = [rank for rank, is_there in enumerate(there) if not is_there]
             generation, who = 1 + self._mine.generation, "never came"
         else:
             missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]

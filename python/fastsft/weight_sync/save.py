@@ -134,7 +134,7 @@ class SaveQueue:
 
     def other(self, slot: Slot) -> Future[None] | None:
         """Return the end of the other slot's save, if it is under way."""
-        (other,) = (each for each in self._slots if each is not slot)
+        (other,) = (candidate for candidate in self._slots if candidate is not slot)
         return other.run.done if other.run is not None and other.busy() else None
 
 

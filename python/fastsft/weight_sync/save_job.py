@@ -135,7 +135,7 @@ class SaveJob:
             if self.leads:
                 files += self._write_small_files()
                 self._names = [file.name for file in files]
-            for name in {*self._names, *(each.name for each in ranges)}:
+            for name in {*self._names, *(part.name for part in ranges)}:
                 self._held.hold(name, self._directory / temporary_name(name, self._tag))
             self._posts.post(
                 "written", files=list(map(digest_tuple, files)), ranges=list(map(range_tuple, ranges))
@@ -325,17 +325,17 @@ class Commit:
         """Complete the step. RuntimeError if readers would refuse it."""
         self._remove_outdated()
         os.replace(self._staged, self._directory / MANIFEST)
-        found = problems(self._directory)
-        if found:
+        faults = problems(self._directory)
+        if faults:
             (self._directory / MANIFEST).unlink()
-            raise RuntimeError(f"readers would refuse it: {some(found, '; ')}; move it away and save again")
+            raise RuntimeError(f"readers would refuse it: {some(faults, '; ')}; move it away and save again")
         _C.sync_directory(str(self._directory))
         removed((self._directory / REPLACED_MANIFEST).unlink, self._directory / REPLACED_MANIFEST)
 
     def _remove_outdated(self) -> None:
         """Clear files that loaders could take: delete those of the last save, rename others' files."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
-        weights = [name for name in there if any(each.recognises([name]) for each in FORMATS.values())]
+        weights = [name for name in there if any(form.recognises([name]) for form in FORMATS.values())]
         begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
@@ -345,7 +345,7 @@ class Commit:
 
     def _move_aside(self, name: str) -> None:
         """Rename a file that no manifest lists, perhaps of a save that was killed among its renames."""
-        tries = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
-        aside = next(each for each in tries if not (self._directory / each).exists())
-        os.rename(self._directory / name, self._directory / aside)
-        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, aside)
+        targets = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
+        target = next(candidate for candidate in targets if not (self._directory / candidate).exists())
+        os.rename(self._directory / name, self._directory / target)
+        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, target)

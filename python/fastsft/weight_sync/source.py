@@ -79,8 +79,9 @@ class BroadcastSource(ABC):
         key = (dtype, everything)
         if key not in self._plans:
             kept, tied = self._resolved()
-            sent = [each for each in kept if everything or not each.is_buffer]
-            self._plans[key] = SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
+            sent = [tensor for tensor in kept if everything or not tensor.is_buffer]
+            tensors = [(tensor.name, _wire(tensor, dtype), tensor.shape) for tensor in sent]
+            self._plans[key] = SyncPlan(tensors, tied)
         return self._plans[key]
 
     def refresh(self) -> None:
@@ -104,7 +105,7 @@ class BroadcastSource(ABC):
     def names(self) -> Collection[str]:
         """Return the names of all tensors, also of tensors that are not sent, as of the plan."""
         self._resolved()
-        return {each.name for each in self._described}
+        return {tensor.name for tensor in self._described}
 
     def wire_device(self, group: object) -> torch.device | str:
         """Return the device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
@@ -130,12 +131,12 @@ class BroadcastSource(ABC):
         kept: list[Described] = []
         tied: dict[str, str] = {}
         owners: dict[int, str] = {}
-        for each in described:
-            owner = owners.setdefault(each.identity, each.name)
-            if owner == each.name and each.name not in apart:
-                kept.append(each)
+        for tensor in described:
+            owner = owners.setdefault(tensor.identity, tensor.name)
+            if owner == tensor.name and tensor.name not in apart:
+                kept.append(tensor)
             else:
-                tied[each.name] = owner if owner != each.name else apart[each.name]
+                tied[tensor.name] = owner if owner != tensor.name else apart[tensor.name]
         self._ties = {name: owner for name, owner in apart.items() if tied.get(name) == owner}
         return kept, tied
 
@@ -143,7 +144,7 @@ class BroadcastSource(ABC):
         """Return name -> owner of tensors that the model's class ties and the module holds apart."""
         if ties_words(self.config) is not True:
             return {}
-        known = {each.name: each.identity for each in described}
+        known = {tensor.name: tensor.identity for tensor in described}
         return {
             name: owner
             for name, owner in self.declared_ties().items()

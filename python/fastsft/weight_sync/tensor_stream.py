@@ -87,7 +87,7 @@ class ShardAssembler:
         def load(parts: list[tuple[str, torch.Tensor]]) -> None:
             with self._lock:
                 joined = [self._join(name, tensor, share.begins[name]) for name, tensor in parts]
-                complete = [each for each in joined if each is not None]
+                complete = [named for named in joined if named is not None]
                 if complete:
                     self._load(complete)
 

@@ -146,12 +146,12 @@ class Transport:
             raise self._failed(f"the vote on {what}", error) from error
         self._in_flight[id(work)] = work, (mine, *notes)
         self.wait(work, f"the vote on {what}")
-        found = [_decode(note) for note in notes]
-        for rank, note in enumerate(found):
+        contents = [_decode(note) for note in notes]
+        for rank, note in enumerate(contents):
             if "error" in note:
                 who = "the sender" if rank == 0 else f"receiver {rank}"
                 raise AgreedError(f"{what}: {who}: {note['error']}")
-        return found
+        return contents
 
     def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
         """End the group and return the error to raise."""

@@ -68,10 +68,10 @@ def read_shard(path: Path) -> dict[str, Part]:
 
 def _find(name: str) -> object:
     """Find the substitute for a class of torch.distributed, in whichever module a version of torch has it."""
-    found = _CALLS.get(name)
-    if found is None and name.startswith("torch.distributed."):
-        found = _CLASSES.get(name.rpartition(".")[2])
-    return found
+    substitute = _CALLS.get(name)
+    if substitute is None and name.startswith("torch.distributed."):
+        substitute = _CLASSES.get(name.rpartition(".")[2])
+    return substitute
 
 
 def _part(_: object, kind: object, __: object, state: object) -> Part:
@@ -137,16 +137,16 @@ class VerlPt:
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     """Sort the files by rank; ValueError unless they are of all ranks of one save."""
-    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
-    worlds = sorted({world for world, _ in found})
+    by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    worlds = sorted({world for world, _ in by_rank})
     if len(worlds) > 1:
         raise ValueError(
             f"{directory}: its manifest lists shards of {worlds} ranks; expected those of one save"
         )
-    missing = [rank for rank in range(worlds[0]) if (worlds[0], rank) not in found]
-    if missing or len(found) != worlds[0]:
-        raise ValueError(f"{directory}: expected shards of {worlds[0]} ranks, got {len(found)}")
-    return [found[key] for key in sorted(found)]
+    missing = [rank for rank in range(worlds[0]) if (worlds[0], rank) not in by_rank]
+    if missing or len(by_rank) != worlds[0]:
+        raise ValueError(f"{directory}: expected shards of {worlds[0]} ranks, got {len(by_rank)}")
+    return [by_rank[key] for key in sorted(by_rank)]
 
 
 _PIECE = 1 << 24  # bytes: a checksum needs a copy of them

@@ -102,15 +102,15 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
     """ValueError if epoch and step are of another size of the data set in global batches."""
-    found, step, plan = state.get("epoch"), state["global_step"], trainer.plan
-    if found is None:
+    saved, step, plan = state.get("epoch"), state["global_step"], trainer.plan
+    if saved is None:
         return
     epoch, within = divmod(step, plan.steps_per_epoch)
     done = min(within * trainer.args.gradient_accumulation_steps, plan.micro_batches)
     expected = epoch + done / plan.micro_batches
-    if abs(expected - found) > 0.5 / plan.micro_batches:
+    if abs(expected - saved) > 0.5 / plan.micro_batches:
         raise ValueError(
-            f"{directory}: after step {step} the run was in epoch {found:.6g}, with these data and this "
+            f"{directory}: after step {step} the run was in epoch {saved:.6g}, with these data and this "
             f"batch it would be in epoch {expected:.6g}; resume with the data and the batch of its begin"
         )
 

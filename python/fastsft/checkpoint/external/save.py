@@ -281,7 +281,7 @@ def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
         (trainer, "tokenizer"),
         (getattr(trainer, "data_collator", None), "tokenizer"),
     ):
-        found = getattr(owner, name, None)
-        if hasattr(found, "save_pretrained"):
-            return found
+        tokenizer = getattr(owner, name, None)
+        if hasattr(tokenizer, "save_pretrained"):
+            return tokenizer
     return None

@@ -75,15 +75,15 @@ class OptimizerFile:
         """Name the states as transformers' Trainer numbers them: first those with weight decay."""
         named: dict[str, Any] = {}
         expected = [[name for name, decays in order if decays is kind] for kind in (True, False)]
-        found = [group["params"] for group in self._groups]
-        if [len(names) for names in found] != [len(names) for names in expected]:
+        groups = [group["params"] for group in self._groups]
+        if [len(names) for names in groups] != [len(names) for names in expected]:
             raise ValueError(
                 f"{self._path}: expected groups of {len(expected[0])} parameters with weight decay and "
                 f"{len(expected[1])} without, as the model has them, got groups of "
-                f"{', '.join(str(len(names)) for names in found) or 'none'}; it is of another model, or of a "
-                "script that grouped them in its own way"
+                f"{', '.join(str(len(names)) for names in groups) or 'none'}; it is of another model, or of "
+                "a script that grouped them in its own way"
             )
-        for names, numbers in zip(expected, found, strict=True):
+        for names, numbers in zip(expected, groups, strict=True):
             named |= {
                 name: self._state[n] for name, n in zip(names, numbers, strict=True) if n in self._state
             }
@@ -121,14 +121,14 @@ def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
 def common_step(path: Path, steps: Mapping[str, Any]) -> int:
     """Return the number of updates, which all parameters share. ValueError if they differ."""
     counts = {name: _count(value) for name, value in steps.items()}
-    found = sorted({count for count in counts.values() if count is not None})
-    if len(found) != 1 or None in counts.values():
+    different = sorted({count for count in counts.values() if count is not None})
+    if len(different) != 1 or None in counts.values():
         raise ValueError(
             f"{path}: expected one number of updates for all parameters, got "
-            f"{', '.join(map(str, found)) or 'none'}; parameters that some steps did not train are not "
+            f"{', '.join(map(str, different)) or 'none'}; parameters that some steps did not train are not "
             "carried over"
         )
-    return found[0]
+    return different[0]
 
 
 def _count(value: object) -> int | None:
@@ -239,15 +239,15 @@ _Places = dict[tuple[str, tuple[int, ...]], dict[str, Any]]
 def _entries(path: Path) -> tuple[dict[str, _Tensor], _Places]:
     """Read `.metadata`: the tensors by name, and the places of chunks by name and first element."""
     known = tensor_names()
-    found = read_pickle(
+    metadata = read_pickle(
         read_regular(path, MOST_BYTES, _WHAT), lambda name: _MAKERS.get(name) or known.get(name)
     )
-    if not isinstance(found, _Metadata):
-        raise ValueError(f"it is a {type(found).__name__}")
-    kinds = found.fields["state_dict_metadata"]
+    if not isinstance(metadata, _Metadata):
+        raise ValueError(f"it is a {type(metadata).__name__}")
+    kinds = metadata.fields["state_dict_metadata"]
     places = {
         (index.fields["fqn"], tuple(index.fields.get("offset") or ())): info.fields
-        for index, info in (found.fields.get("storage_data") or {}).items()
+        for index, info in (metadata.fields.get("storage_data") or {}).items()
     }
     return {name: kind for name, kind in kinds.items() if isinstance(kind, _Tensor)}, places
 
@@ -262,15 +262,16 @@ def _size_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 def _disjoint(tensor: _Tensor) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return (offsets, sizes) of the chunks, which are inside the tensor, each at its own place."""
     size, _ = _size_and_dtype(tensor)
-    found = [
-        (_counts(each.fields["offsets"]), _counts(each.fields["sizes"])) for each in tensor.fields["chunks"]
+    places = [
+        (_counts(chunk.fields["offsets"]), _counts(chunk.fields["sizes"]))
+        for chunk in tensor.fields["chunks"]
     ]
-    for offsets, sizes in found:
+    for offsets, sizes in places:
         if any(begin + count > end for begin, count, end in zip(offsets, sizes, size, strict=True)):
             raise ValueError(f"a chunk at {offsets} of {sizes} is not inside {size}")
-    if len({offsets for offsets, _ in found}) != len(found):
+    if len({offsets for offsets, _ in places}) != len(places):
         raise ValueError("two chunks begin at the same element")
-    return found
+    return places
 
 
 def _counts(values: object) -> tuple[int, ...]:

@@ -79,9 +79,9 @@ class TransformersCheckpoint:
 
 def _refuse_foreign(path: Path) -> None:
     for pattern, whose, way_out in _FOREIGN:
-        found = sorted(path.glob(pattern))
-        if found:
-            raise ValueError(f"{path}: cannot be resumed: {found[0].name} is {whose}; {way_out}")
+        matches = sorted(path.glob(pattern))
+        if matches:
+            raise ValueError(f"{path}: cannot be resumed: {matches[0].name} is {whose}; {way_out}")
 
 
 def _folder(path: Path, name: str) -> Path | None:
@@ -91,13 +91,13 @@ def _folder(path: Path, name: str) -> Path | None:
 def _weights(path: Path) -> Path | None:
     if has_safetensors(path) or any((path / name).is_file() for name in _PICKLED_WEIGHTS):
         return None
-    found = file_inside(path, FULL_WEIGHTS) or _folder(path, SHARDED_WEIGHTS)
-    if found is None:
+    weights = file_inside(path, FULL_WEIGHTS) or _folder(path, SHARDED_WEIGHTS)
+    if weights is None:
         raise ValueError(
             f"{path}: expected weights (model.safetensors, {_PICKLED_WEIGHTS[0]}, {FULL_WEIGHTS} or "
             f"{SHARDED_WEIGHTS}/), found none"
         )
-    return found
+    return weights
 
 
 def load_plain(path: Path, what: str, names: Names | None = None) -> object:
@@ -121,10 +121,10 @@ _WHAT = "the random states that transformers saved"
 
 def random_state_file(directory: Path, rank: int, world_size: int) -> Path | None:
     """Return this rank's file; None if the checkpoint is of another number of ranks, or has no states."""
-    found = sorted(directory.glob("rng_state*.pth"))
+    files = sorted(directory.glob("rng_state*.pth"))
     alone = directory / "rng_state.pth"
     expected = [alone] if world_size == 1 else [directory / f"rng_state_{r}.pth" for r in range(world_size)]
-    return expected[rank] if set(found) == set(expected) else None
+    return expected[rank] if set(files) == set(expected) else None
 
 
 def read_foreign_states(path: Path) -> RandomState:
@@ -141,11 +141,11 @@ def _checked(states: Any) -> RandomState:
     import random
 
     version, internal, gauss = states["python"]
-    found = RandomState((version, tuple(internal), gauss), _numpy_state(states["numpy"]), states["cpu"])
-    random.Random().setstate(found.python)
-    np.random.RandomState().set_state(found.numpy)
-    torch.Generator().set_state(found.torch)
-    return found
+    states_ = RandomState((version, tuple(internal), gauss), _numpy_state(states["numpy"]), states["cpu"])
+    random.Random().setstate(states_.python)
+    np.random.RandomState().set_state(states_.numpy)
+    torch.Generator().set_state(states_.torch)
+    return states_
 
 
 def _numpy_state(state: Any) -> tuple[Any, ...]:

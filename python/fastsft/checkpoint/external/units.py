@@ -246,7 +246,7 @@ def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
     """Find the flat parameters of each module, by its identity."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-    found: dict[int, _Flat] = {}
+    parameters: dict[int, _Flat] = {}
     for wrapper in FSDP.fsdp_modules(model):
         handle: FlatParamHandle | None = wrapper._handle
         if handle is None:
@@ -255,11 +255,11 @@ def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
         places = {}
         for position, (name, module, _) in enumerate(handle.flat_param._param_infos):
             places[id(module), name] = position
-            found.setdefault(id(module), {})[name] = (unit, position)
+            parameters.setdefault(id(module), {})[name] = (unit, position)
         for shared in handle.flat_param._shared_param_infos:
             position = places[id(shared.prim_module), shared.prim_param_name]
-            found.setdefault(id(shared.module), {})[shared.param_name] = (unit, position)
-    return found
+            parameters.setdefault(id(shared.module), {})[shared.param_name] = (unit, position)
+    return parameters
 
 
 def _parameters_left_alone(module: nn.Module, owned: _Flat) -> Iterator[tuple[str, nn.Parameter]]:
