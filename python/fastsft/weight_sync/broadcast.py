@@ -13,12 +13,12 @@ import torch
 from fastsft.ranks.exchange import Message, seconds
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import EngineState, broadcast_source, exclusive
+from fastsft.weight_sync.groups import AgreedError, Transport, known_version
 from fastsft.weight_sync.interfaces import Engine, whole_number
 from fastsft.weight_sync.modes import Mode, SyncOptions, sync_mode
 from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
 from fastsft.weight_sync.source import BroadcastSource, Load
 from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
-from fastsft.weight_sync.transport import AgreedError, Transport, known_version
 
 _WHAT = "the handshake"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,9 +21,18 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.directory import model_texts
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
-from fastsft.weight_sync.interfaces import Engine, NativeEngine
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.modules import Fsdp1Source, NamedTensorSource, TensorSource, adapters_refused
-from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
+from fastsft.weight_sync.source import (
+    BroadcastSource,
+    Described,
+    Named,
+    Rows,
+    WeightSource,
+    rows_of_whole,
+    same_bits,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
@@ -171,10 +181,82 @@ class FastsftEngine:
             return load_checkpoint(self.trainer, local_path)
 
 
+class EngineSource(WeightSource):
+    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
+
+    With the engine's `send_master` the float32 masters go out instead. Buffers have their own dtype and the
+    masters' values. Training never changes buffers, so their values are kept until something else does.
+    """
+
+    def __init__(self, engine: FastsftEngine) -> None:
+        super().__init__(engine)
+        self._adapter = engine
+        self._native, self._master = engine.native_engine, engine.send_master
+        self.rank, self.world_size = self._native.rank, self._native.world_size
+        self.config = json.loads(self._native.config_json)
+        self._dtype = torch.float32 if self._master else engine.compute_dtype
+        self._buffers = dict(engine.buffer_dtypes)
+        self._units = _C.unit_tensors(self._native)
+        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
+
+    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
+        return self._adapter.model_texts(dtype or self._dtype)
+
+    def take_changes(self) -> bool:
+        taken = self._adapter.take_changed_weights()
+        if taken:
+            self._exact.clear()
+        return taken
+
+    def describe(self) -> list[Described]:
+        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
+        return [
+            Described(name, tuple(shape), self._buffers.get(name, self._dtype), name in self._buffers, number)
+            for number, (name, shape) in enumerate(tensors)
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+        for unit, tensors in enumerate(self._units):
+            buffers = [name for name, _ in tensors if name in self._buffers]
+            yield self._with_buffers(unit, buffers) if buffers else self._gathered(unit)
+
+    def _gathered(self, unit: int, *, master: bool = False) -> list[Named]:
+        return list(_C.gather_unit(self._native, unit, master=master or self._master))
+
+    def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
+        """Gather a unit with the exact values of its buffers `names`; all ranks decide alike."""
+        named = self._gathered(unit)
+        exact = self._exact.get(unit)
+        if exact is None or not exact.are_of(named):
+            rounded = {name: tensor.clone() for name, tensor in named if name in names}
+            masters = dict(self._gathered(unit, master=True))
+            values = {name: masters[name].to(self._buffers[name], copy=True) for name in names}
+            exact = self._exact[unit] = _ExactBuffers(rounded, values)
+            named = self._gathered(unit)
+        return [(name, exact.values.get(name, tensor)) for name, tensor in named]
+
+    def rows(self) -> Iterator[Rows]:
+        for unit in self.whole():
+            for name, tensor in unit:
+                yield rows_of_whole(name, tensor, name in self._buffers, self.rank, self.world_size)
+
+
+@dataclass(frozen=True)
+class _ExactBuffers:
+    """Buffers of a unit, by name. rounded: as gathered with the unit. values: in their own dtypes."""
+
+    rounded: dict[str, torch.Tensor]
+    values: dict[str, torch.Tensor]
+
+    def are_of(self, named: Sequence[Named]) -> bool:
+        """True if the gathered unit has the same buffers as before."""
+        return all(same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
+
+
 def source_of(engine: Engine) -> WeightSource:
     """Make the source for `engine.module`, or for fastsft's own engine."""
     if hasattr(engine, "native_engine"):
-        return EngineSource(cast(NativeEngine, engine))
+        return EngineSource(cast(FastsftEngine, engine))
     if is_fsdp1(engine.module):
         return Fsdp1Source(engine)
     return TensorSource(engine)

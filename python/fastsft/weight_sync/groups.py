@@ -1,4 +1,4 @@
-"""Groups in which rank 0 sends weights, over gloo or NCCL."""
+"""Groups in which rank 0 sends weights, over gloo or NCCL: their members, and transfers with deadlines."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import json
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
 from fastsft import _C
-from fastsft.ranks.exchange import seconds
+from fastsft.ranks.exchange import Message, seconds
 from fastsft.weight_sync.interfaces import Group, Work
-from fastsft.weight_sync.rendezvous import Rendezvous
+from fastsft.weight_sync.rendezvous import Rendezvous, plain_reason
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+    from torch.distributed import BroadcastOptions
 
 _HELD_SLACK_S = 10.0
 
@@ -168,3 +170,189 @@ def abort(group: Group) -> None:
 def is_broken(group: Group) -> bool:
     """True if `abort` was called with it."""
     return group in _BROKEN
+
+
+MESSAGE_BYTES = 2048
+# torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
+# fault). Enqueuing never waits.
+_ENQUEUING = threading.Lock()
+
+
+class AgreedError(RuntimeError):
+    """A failure that every member has heard of: all left the transfer at the same place."""
+
+
+class Transport:
+    """The channel of the modes. deadline_s: limit of every single wait, past which the group has ended.
+
+    device: of buffers and messages; the CPU for gloo.
+    """
+
+    def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
+        self._owner = group if isinstance(group, WeightGroup) else None
+        self.generation = 0 if self._owner is None else self._owner.generation
+        self._group = cast(Group, getattr(group, "group", group))
+        self.deadline_s, self.device = deadline_s, device
+        # Operations have it, too: gloo cannot abort an operation, and a group waits for its own to end.
+        self._deadline = timedelta(seconds=deadline_s)
+        self._options = _broadcast_options(self._deadline)  # made once: a sync may have thousands of tensors
+        self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
+        # NCCL's first operation waits for the other members, which may be threads of this process.
+        self._enqueuing: contextlib.AbstractContextManager[object] = (
+            _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
+        )
+        self._in_flight: dict[
+            int, tuple[Work, Sequence[torch.Tensor]]
+        ] = {}  # by id: works may not be hashable
+        release_done()
+        if is_broken(self._group):
+            raise RuntimeError(
+                "this group failed in an earlier sync and may still hold half a transfer, or its rebuild did "
+                "not succeed; call WeightGroup.rebuild() on every member"
+            )
+
+    @property
+    def rank(self) -> int:
+        return int(self._group.rank())
+
+    @property
+    def size(self) -> int:
+        return int(self._group.size())
+
+    @property
+    def is_ours(self) -> bool:
+        """True if the group is a `WeightGroup`, so that all members are probably fastsft's."""
+        return self._owner is not None
+
+    @property
+    def version(self) -> int:
+        """The newest version that a member is known to have; 0: none, or not known."""
+        return known_version(self._owner)
+
+    def note_version(self, version: int) -> None:
+        """Tell later members of the group of a version that has gone through it."""
+        if self._owner is not None:
+            self._owner.version = max(self._owner.version, version)
+
+    def broadcast(self, tensor: torch.Tensor) -> Work:
+        """Enqueue the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        if tensor.dtype in self._as_bytes:
+            tensor = _bytes_of(tensor)
+        try:
+            with self._enqueuing:
+                work = self._group.broadcast([tensor], self._options)
+        except RuntimeError as error:
+            raise self._failed("a broadcast", error) from error
+        self._in_flight[id(work)] = work, (tensor,)
+        return work
+
+    def wait(self, work: Work, what: str) -> None:
+        """Wait for an operation. RuntimeError, naming `what`, if it fails or is not done in time."""
+        try:
+            work.wait(self._deadline)
+        except RuntimeError as error:
+            raise self._failed(what, error) from error
+        self._in_flight.pop(id(work), None)
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Enclose a handshake or transfer: an error inside ends the group, unless all members leave there.
+
+        Else the others would take the next transfer for the rest of this one.
+        """
+        try:
+            yield
+        except AgreedError:
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the group, here and elsewhere."""
+        try:
+            keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
+        finally:
+            self._in_flight = {}
+            abort(self._group)
+
+    def announce(self, content: Message) -> Message:
+        """Send rank 0's content to every rank, and return it."""
+        message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
+        message = message.to(self.device)
+        self.wait(self.broadcast(message), "the announcement of a sync")
+        return _decode(message)
+
+    def vote(self, content: Message, what: str) -> list[Message]:
+        """Return every member's content, in order of rank. AgreedError on all if one has an `error`."""
+        c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+        options = c10d.AllgatherOptions()
+        options.timeout = self._deadline
+        mine = _encode(content).to(self.device)
+        notes = [torch.empty_like(mine) for _ in range(self.size)]
+        try:
+            with self._enqueuing:
+                work = self._group.allgather([notes], [mine], options)
+        except RuntimeError as error:
+            raise self._failed(f"the vote on {what}", error) from error
+        self._in_flight[id(work)] = work, (mine, *notes)
+        self.wait(work, f"the vote on {what}")
+        contents = [_decode(note) for note in notes]
+        for rank, note in enumerate(contents):
+            if "error" in note:
+                who = "the sender" if rank == 0 else f"receiver {rank}"
+                raise AgreedError(f"{what}: {who}: {note['error']}")
+        return contents
+
+    def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
+        """End the group and return the error to raise."""
+        self.end()
+        return RuntimeError(
+            f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
+        )
+
+
+def known_version(group: object) -> int:
+    """Return the newest version of a `WeightGroup` or its members; 0 for other groups."""
+    return group.version if isinstance(group, WeightGroup) else 0
+
+
+def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
+    import torch.distributed as dist
+
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    options.asyncOp = True
+    options.timeout = deadline
+    return options
+
+
+@functools.cache
+def _unknown_to_gloo() -> frozenset[torch.dtype]:
+    """List dtypes that gloo broadcasts as bytes only (else "Invalid scalar type", torch 2.11)."""
+
+    return frozenset({
+        torch.int16, torch.uint16, torch.uint32, torch.uint64,
+        torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e8m0fnu,
+    })  # fmt: skip
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _encode(content: Message) -> torch.Tensor:
+
+    data = json.dumps(content).encode()
+    while "error" in content and len(data) > MESSAGE_BYTES:  # escapes make characters longer
+        content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
+        data = json.dumps(content).encode()
+    assert len(data) <= MESSAGE_BYTES, data
+    # The clone is no Python object's memory: a thread of gloo may be the last to release it.
+    return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
+
+
+def _decode(message: torch.Tensor) -> Message:
+    content: Message = json.loads(bytes(message.cpu().numpy()).decode())
+    return content

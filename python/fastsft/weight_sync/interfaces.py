@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from fastsft import _C
-
 
 class Engine(Protocol):
     """A trainer's engine, veRL's or a `FastsftEngine`, perhaps with `checkpoint_manager.processing_class`."""
@@ -21,30 +19,6 @@ class Engine(Protocol):
     @property
     def module(self) -> Any:
         """The sharded model."""
-
-
-class NativeEngine(Engine, Protocol):
-    """An engine over fastsft's core."""
-
-    send_master: bool
-
-    @property
-    def native_engine(self) -> _C.Engine:
-        """The core's engine."""
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """Dtype of the weights that forward reads."""
-
-    @property
-    def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Dtypes of the tensors that are buffers of the model, by name."""
-
-    def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """Return file name -> content of files that describe the model in `dtype`; {}: not known."""
-
-    def take_changed_weights(self) -> bool:
-        """Take over weights that a script has changed in the model; True for any. Collective."""
 
 
 class YieldingEngine(Engine, Protocol):

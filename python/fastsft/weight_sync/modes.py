@@ -14,11 +14,11 @@ import torch
 from fastsft import _C
 from fastsft.ranks.exchange import Message
 from fastsft.weight_sync import remote
+from fastsft.weight_sync.groups import AgreedError, Transport
 from fastsft.weight_sync.interfaces import Work
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import Load
 from fastsft.weight_sync.tensor_stream import TensorStream
-from fastsft.weight_sync.transport import AgreedError, Transport
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,15 @@
-"""Sources of weights: their interface, the rules for tied tensors, and the source of fastsft's own engine."""
+"""Sources of weights: their interface, and the rules for tied tensors."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 
-from fastsft import _C
-from fastsft.weight_sync.interfaces import Engine, NativeEngine
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.plan import SyncPlan
 
 Named = tuple[str, "torch.Tensor"]
@@ -217,7 +214,7 @@ class TieCheck:
             other = owner if name == tied else tied
             if other not in self._held:
                 self._held[name] = tensor.detach().clone()
-            elif not _same_bits(self._held[other], tensor.detach()):
+            elif not same_bits(self._held[other], tensor.detach()):
                 self.error = (
                     f"{tied} and {owner} are tied by config.json but hold different values; tie them in the "
                     'module, or set "tie_word_embeddings" to false'
@@ -229,7 +226,7 @@ class TieCheck:
             raise ValueError(self.error)
 
 
-def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """True if two tensors are equal bit by bit: a NaN equals itself here."""
     if torch.equal(first, second):
         return True
@@ -243,74 +240,3 @@ def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None or described.is_buffer or not described.dtype.is_floating_point:
         return described.dtype
     return dtype
-
-
-class EngineSource(WeightSource):
-    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
-
-    With the engine's `send_master` the float32 masters go out instead. Buffers have their own dtype and the
-    masters' values. Training never changes buffers, so their values are kept until something else does.
-    """
-
-    def __init__(self, engine: NativeEngine) -> None:
-        super().__init__(engine)
-        self._native, self._master = engine.native_engine, engine.send_master
-        self.rank, self.world_size = self._native.rank, self._native.world_size
-        self.config = json.loads(self._native.config_json)
-        self._dtype = torch.float32 if self._master else engine.compute_dtype
-        self._buffers = dict(engine.buffer_dtypes)
-        self._units = _C.unit_tensors(self._native)
-        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
-
-    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
-        return cast(NativeEngine, self.engine).model_texts(dtype or self._dtype)
-
-    def take_changes(self) -> bool:
-        taken = cast(NativeEngine, self.engine).take_changed_weights()
-        if taken:
-            self._exact.clear()
-        return taken
-
-    def describe(self) -> list[Described]:
-        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
-        return [
-            Described(name, tuple(shape), self._buffers.get(name, self._dtype), name in self._buffers, number)
-            for number, (name, shape) in enumerate(tensors)
-        ]
-
-    def whole(self) -> Iterator[list[Named]]:
-        for unit, tensors in enumerate(self._units):
-            buffers = [name for name, _ in tensors if name in self._buffers]
-            yield self._with_buffers(unit, buffers) if buffers else self._gathered(unit)
-
-    def _gathered(self, unit: int, *, master: bool = False) -> list[Named]:
-        return list(_C.gather_unit(self._native, unit, master=master or self._master))
-
-    def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
-        """Gather a unit with the exact values of its buffers `names`; all ranks decide alike."""
-        named = self._gathered(unit)
-        exact = self._exact.get(unit)
-        if exact is None or not exact.are_of(named):
-            rounded = {name: tensor.clone() for name, tensor in named if name in names}
-            masters = dict(self._gathered(unit, master=True))
-            values = {name: masters[name].to(self._buffers[name], copy=True) for name in names}
-            exact = self._exact[unit] = _ExactBuffers(rounded, values)
-            named = self._gathered(unit)
-        return [(name, exact.values.get(name, tensor)) for name, tensor in named]
-
-    def rows(self) -> Iterator[Rows]:
-        for unit in self.whole():
-            for name, tensor in unit:
-                yield rows_of_whole(name, tensor, name in self._buffers, self.rank, self.world_size)
-
-
-@dataclass(frozen=True)
-class _ExactBuffers:
-    """Buffers of a unit, by name. rounded: as gathered with the unit. values: in their own dtypes."""
-
-    rounded: dict[str, torch.Tensor]
-    values: dict[str, torch.Tensor]
-
-    def are_of(self, named: Sequence[Named]) -> bool:
-        """True if the gathered unit has the same buffers as before."""
-        return all(_same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
