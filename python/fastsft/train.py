@@ -35,7 +35,7 @@ from fastsft.data.supervised import (
 from fastsft.program.main import run_script
 from fastsft.program.outcome import Finished, find_start, prepare_start, save_outputs
 from fastsft.program.preparation import check_evaluation, load_data, load_model, read_config, start_ranks
-from fastsft.ranks.run_lock import run_lock
+from fastsft.ranks.output_directory import run_lock
 from fastsft.reporting.run_summary import end_page, start_page
 from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.short_traceback import short_in_cells

@@ -152,7 +152,7 @@ def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog, cap
 
 def test_a_checkpoint_that_was_overwritten_is_read_again(finished, tmp_path, monkeypatch, capsys):
     output = copy(finished, tmp_path, 4, 6)
-    monkeypatch.setattr("fastsft.checkpoint.checkpoint._UNSAFE_SECONDS", 0.0)
+    monkeypatch.setattr("fastsft.checkpoint.load._UNSAFE_SECONDS", 0.0)
     for _ in range(2):
         assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
     assert capsys.readouterr().out.count("verified in") == 1  # its bytes were read once

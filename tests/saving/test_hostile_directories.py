@@ -13,7 +13,7 @@ import pytest
 from fastsft import _C, saving
 from fastsft.callbacks import TrainerCallback
 from fastsft.checkpoint import finished_run
-from fastsft.ranks.run_lock import check_still_held, run_lock
+from fastsft.ranks.output_directory import check_still_held, run_lock
 from fastsft.runtime.output_files import check_output_file, replace_file, write_output
 from planted import state
 from saved_runs import copy
@@ -95,7 +95,7 @@ def test_checkpoints_of_another_trainer_stay(
         (output / "checkpoint-6").mkdir()
         (output / "checkpoint-6" / "optimizer.pt").write_text("precious 6")
     if start == "no_resume":
-        saving.put_checkpoints_aside(output)
+        saving.archive_checkpoints(output)
     make_trainer(model, output, save_total_limit=1).train(
         resume_from_checkpoint=str(output / "checkpoint-4") if start == "resumed" else None
     )
@@ -226,9 +226,9 @@ def test_the_source_of_a_run_is_not_renamed(model: Path, finished: Path, output:
     source = output / "checkpoint-4"
     before = state(output)
     for go in (
-        lambda: saving.put_checkpoints_aside(output, source),
-        lambda: saving.put_abandoned_aside(output, None, source),
-        lambda: saving.put_abandoned_aside(output, output / "checkpoint-2", source),
+        lambda: saving.archive_checkpoints(output, source),
+        lambda: saving.archive_abandoned(output, None, source),
+        lambda: saving.archive_abandoned(output, output / "checkpoint-2", source),
         lambda: make_trainer(source, output).train(),
     ):
         with pytest.raises(ValueError, match=r"the model that the run begins with is in .*copy or rename it"):
@@ -237,7 +237,7 @@ def test_the_source_of_a_run_is_not_renamed(model: Path, finished: Path, output:
         assert {name for name in state(output) if "checkpoint" in name} == {
             name for name in before if "checkpoint" in name
         }
-    saving.put_abandoned_aside(output, source, source)
+    saving.archive_abandoned(output, source, source)
 
 
 def test_the_source_of_a_run_is_not_rotated_away(model: Path, finished: Path, output: Path) -> None:

@@ -18,7 +18,7 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.weight_sample import sampled_digest
 from fastsft.planning.memory_plan import Setting
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
@@ -128,7 +128,7 @@ class AdaptedModel(CausalLM):
 
     def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
         """Frozen tensors that an adapter saved in `directory` has next to the trained ones; collective."""
-        agreement = Agreement(f"loading {directory}")
+        agreement = AllOrNone(f"loading {directory}")
         agreement.attempt(lambda: self._take_along(AdapterDirectory(directory)))
         agreement.settle(None)
         if self._along:

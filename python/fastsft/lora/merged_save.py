@@ -19,8 +19,8 @@ from fastsft.lora.modules import HEAD
 from fastsft.model.conversion import is_converted
 from fastsft.model.directory import check_output_directory
 from fastsft.model.family import ties_embeddings
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.save_place import writes_small_files
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_json_object
@@ -133,7 +133,7 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
         )
         tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
 
-    agreement = Agreement(f"merging into {folder / FOLDER}")
+    agreement = AllOrNone(f"merging into {folder / FOLDER}")
     agreement.attempt_if(writes_small_files(args), merge)
     agreement.settle(None)
 

@@ -14,9 +14,8 @@ from fastsft.model.config import config_to_save, generation_config_to_save, json
 from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.saved_parts import tokenizer_to_save
 from fastsft.planning.device_memory import size_text
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held, holds_lock
-from fastsft.ranks.save_place import agreed_way, writes_small_files
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import agreed_save_mode, check_still_held, holds_lock, writes_small_files
 from fastsft.runtime.messages import tell_once
 from fastsft.runtime.output_files import write_below
 from fastsft.runtime.private_files import files_of
@@ -80,18 +79,18 @@ def save_model_directory(
     folder, args = Path(directory), trainer.args
     finish_save_in_flight(trainer)
     form, adapter = ModelForm.of(trainer), trainer.model.adapter_to_save()
-    agreement = Agreement(f"saving the model to {folder}")
+    agreement = AllOrNone(f"saving the model to {folder}")
     writes = writes_small_files(args)
     staging = agreement.attempt_if(writes, lambda: open_file_set(trainer, folder, form))
     try:
-        path = agreement.settle_first(staging.path if staging is not None else None)
+        path = agreement.settle_on_rank0(staging.path if staging is not None else None)
         path = staging.path if staging is not None else path
         files: list[_C.FileDigest] = []
         ranges: list[RangeReport] = []
         if adapter is not None:
             agreement.attempt_if(writes, lambda: files.extend(adapter.write(path)))
         else:
-            way, _ = agreed_way(args, path, agreement)
+            way, _ = agreed_save_mode(args, path, agreement)
             files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
         agreement.attempt_if(writes, lambda: files.extend(write_small_files(trainer, path, form)))
         reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
@@ -103,7 +102,7 @@ def save_model_directory(
 
 
 def write_weights(
-    engine: _C.Engine, path: str, form: ModelForm, way: str, args: TrainingArguments, agreement: Agreement
+    engine: _C.Engine, path: str, form: ModelForm, way: str, args: TrainingArguments, agreement: AllOrNone
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
     """Write the weight files into the new directory `path` and read them back; collective.
 
@@ -159,9 +158,9 @@ def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
 
     ValueError when the directory cannot be made or takes no files.
     """
-    agreement = Agreement(f"preparing {directory}")
-    agreement.attempt_on_first(lambda: check_output_directory(source, directory))
-    agreement.attempt_on_first(lambda: _try_writing(Path(directory)))
+    agreement = AllOrNone(f"preparing {directory}")
+    agreement.attempt_on_rank0(lambda: check_output_directory(source, directory))
+    agreement.attempt_on_rank0(lambda: _try_writing(Path(directory)))
     agreement.settle(None)
 
 
@@ -227,7 +226,7 @@ def finish_file_sets(directory: str | Path) -> None:
     """Give files of a model that a crash left half installed their names.
 
     A set that cannot be finished is named in a line. It is removed where nothing in it is of use and this
-    process holds the directory (ranks/run_lock.py), and left where it is otherwise.
+    process holds the directory (ranks/output_directory.py), and left where it is otherwise.
     """
     from fastsft import _C
 

@@ -20,8 +20,8 @@ from fastsft.model.unseen_gradients import unseen_gradients
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.words.both import as_computed_here
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
@@ -133,7 +133,7 @@ class LoadedModel(CausalLM):
 
         where = str(self.source_directory)
         self._tell_of_narrow_parameters()
-        agreement = Agreement(f"taking over {where}")
+        agreement = AllOrNone(f"taking over {where}")
         agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
         agreement.settle(None)
         _C.publish_weights(engine)
@@ -180,7 +180,7 @@ class LoadedModel(CausalLM):
             return False
         if self.engine_leads:
             return self.take_written_weights()
-        agreement = Agreement("comparing the parameters of the model")
+        agreement = AllOrNone("comparing the parameters of the model")
         agreement.attempt(lambda: check_parameters(_parameters(self.module), self._shapes, caller))
         agreement.settle(None)
         return self.take_changed_weights()

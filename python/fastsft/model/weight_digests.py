@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.model.config import has_safetensors
 from fastsft.model.weights import pickled_files
-from fastsft.ranks.common_files import common_digests
+from fastsft.ranks.comparison import common_digests
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.model.config import has_safetensors, tell_of_two_forms
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.terminal_text import visible
@@ -38,7 +38,7 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
         for note in _C.load_model(engine, str(directory)):
             warnings.warn(visible(note), stacklevel=2)
         return
-    agreement = Agreement(f"loading {directory}")
+    agreement = AllOrNone(f"loading {directory}")
     ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))
     agreement.settle(None)
     _C.publish_weights(engine)

@@ -16,8 +16,7 @@ from fastsft.program.error_file import write_error_file
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
-from fastsft.ranks.refused_place import tell_waiting_ranks
-from fastsft.ranks.roll_call import meeting_name
+from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.checkpoint.aside import put_checkpoints_aside
-from fastsft.checkpoint.checkpoint import newest_checkpoint
 from fastsft.checkpoint.finished_run import (
     check_no_other_model,
     check_not_ended,
@@ -15,9 +13,11 @@ from fastsft.checkpoint.finished_run import (
     record_end,
 )
 from fastsft.checkpoint.last_save import LastSaves
+from fastsft.checkpoint.load import newest_checkpoint
+from fastsft.checkpoint.start import archive_checkpoints
 from fastsft.lora.merged_save import check_merged_place, merge_finished, merged_bytes, save_merged
 from fastsft.model.directory import ModelForm
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.reporting.results import save_results
 from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.rebound import current, is_rebound
@@ -81,7 +81,7 @@ def prepare_start(trainer: Trainer, config: RunConfig, start: Resume | Fresh) ->
     """Check the start, and return the `resume_from_checkpoint` of Trainer.train. Collective."""
     resume = start.checkpoint if isinstance(start, Resume) else None
     if isinstance(start, Fresh) and start.starts_over:
-        put_checkpoints_aside(config.output_dir, trainer.model.source_directory)
+        archive_checkpoints(config.output_dir, trainer.model.source_directory)
     checkpoint = trainer.checkpoint_to_resume(resume)
     if checkpoint is not None:
         check_not_beyond(trainer.run, checkpoint)
@@ -130,7 +130,7 @@ def _saves_natively(trainer: Trainer) -> bool:
 
 def _write_end(trainer: Trainer, output: TrainOutput) -> None:
     """Write the results, the state and the record of the end on rank 0. Collective; one error is all's."""
-    agreement = Agreement("writing the results of the run")
+    agreement = AllOrNone("writing the results of the run")
 
     def write() -> None:
         save_results(trainer, output)

@@ -10,8 +10,7 @@ from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, Trai
 from fastsft.arguments.from_transformers import as_arguments, data_settings
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.checkpoint.restart import go_on_after_restart
-from fastsft.checkpoint.template_date import keep_template_date
+from fastsft.checkpoint.start import restore_template_date, resume_after_torchrun_restart
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
@@ -129,8 +128,8 @@ def load_data(
     model.config.use_cache = False
     padding_side = getattr(config.model_args, "padding_side", "right")
     tokenizer = run_tokenizer(str(model.source_directory), args.model_max_length, padding_side)
-    go_on_after_restart(args)
-    data_args = config.data_args = keep_template_date(config.data_args, args)
+    resume_after_torchrun_restart(args)
+    data_args = config.data_args = restore_template_date(config.data_args, args)
     has_own_files = config.files is not None and not rebound_data_names()
     label_args = settle_arguments(data_args, tokenizer) if has_own_files else data_args
     labels = settle_script_policy(LabelSettings.from_arguments(label_args))

@@ -11,9 +11,8 @@ from fastsft.data.sampled_digest import sampled_digest
 from fastsft.data.token_cache import tokenizer_digest
 from fastsft.model.weight_digests import place_of_weights, weight_digests
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.comparison import Facts, compare
-from fastsft.ranks.settled import start_facts
+from fastsft.ranks.comparison import Facts, compare, start_facts
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
@@ -111,7 +110,7 @@ def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
 
 def agree_on_weights(model: CausalLM) -> None:
     """Compare every byte of the initial weights, after `model_facts` were compared. Collective."""
-    agreement = Agreement("comparing weights")
+    agreement = AllOrNone("comparing weights")
     digests = agreement.attempt(lambda: weight_digests(model))
     agreement.settle(None)
     compare("comparing weights", lambda: {"weights": digests})
@@ -124,7 +123,7 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
     """
     if launch().world_size == 1:
         return
-    agreement = Agreement(f"comparing {what}")
+    agreement = AllOrNone(f"comparing {what}")
     prints = agreement.settle(agreement.attempt(lambda: fingerprint_of(dataset)))
     is_told_alike = prints[0] is not None and len(set(prints)) == 1
     facts = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))

@@ -17,7 +17,7 @@ from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, single_step, step_source
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.random_state import RandomState
 from fastsft.runtime.timeouts import deadline
@@ -138,7 +138,7 @@ class Batches:
         skip = first * args.gradient_accumulation_steps
         if args.dataloader_num_workers:  # processes that are made here have a copy of the model
             setup.model.refresh()
-        agreement = Agreement("reading the data")  # the first batch is read here
+        agreement = AllOrNone("reading the data")  # the first batch is read here
         reader = self._reader
         assert reader is not None  # opened for rows that are read
         self._reads = reads = agreement.attempt(lambda: reader.read(skip, position))

@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.best_checkpoint import (
-    first_existing,
-    keep_only,
-    load_model_alone,
-    load_trained_weights,
-)
-from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.content import keep_only, source_checkpoint
+from fastsft.checkpoint.load import first_existing, load_model_alone, load_trained_weights
 from fastsft.checkpoint.saver import CheckpointSaver
-from fastsft.ranks.agreement import on_any_rank
+from fastsft.ranks.exchange import on_any_rank
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.evaluation import decides

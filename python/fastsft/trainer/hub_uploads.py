@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.progress_wait import while_first_works
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.rank0_first import while_first_works
 from fastsft.runtime.messages import tell
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.place import launch
@@ -53,8 +53,8 @@ class HubUploads:
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
         self._pending: list[_Pending] = []
-        agreement = Agreement("--push_to_hub")
-        agreement.attempt_on_first(self._open)
+        agreement = AllOrNone("--push_to_hub")
+        agreement.attempt_on_rank0(self._open)
         agreement.settle(None)
 
     def _open(self) -> None:
@@ -119,7 +119,7 @@ class HubUploads:
         The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
         there. RuntimeError when it fails: the model is on the disk.
         """
-        agreement = Agreement(f"uploading {directory}")
+        agreement = AllOrNone(f"uploading {directory}")
         with deadline(self._setup.args, "save"):
             done = agreement.attempt(lambda: while_first_works(lambda: self._upload_last(directory, message)))
             agreement.settle(None)

@@ -20,7 +20,7 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.config import json_text
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Predictor:
         kept = self._kept_of(widened(self._logits(batch), width), labels)
         mine = to_host(kept, len(batch.native)), None if labels is None else labels.numpy()
         if not self._kept:
-            agreement = Agreement("predictions")
+            agreement = AllOrNone("predictions")
             agreement.attempt(lambda: check_size(self._num_rows, row_bytes(mine[0]), self._memory))
             agreement.settle(None)
         parts, of_labels = zip(*launcher.gather_objects(mine), strict=True)
@@ -134,7 +134,7 @@ def check_predictions(rows: TokenRows, vocab_size: int) -> None:
 
     Rows whose lengths are not known are looked at when they have been read.
     """
-    agreement = Agreement("predictions")
+    agreement = AllOrNone("predictions")
     memory = rank_memory("cpu")
     if rows.is_exact and len(rows):
         width = int(rows.item_lengths().max())

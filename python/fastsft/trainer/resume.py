@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.aside import put_abandoned_aside
-from fastsft.checkpoint.checkpoint import load_checkpoint, newest_checkpoint
-from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.content import rotate_what_is_left, source_checkpoint
 from fastsft.checkpoint.finished_run import forget_end
+from fastsft.checkpoint.load import load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
-from fastsft.checkpoint.save import rotate_what_is_left
+from fastsft.checkpoint.start import archive_abandoned
 from fastsft.model.tuned_products import forget_tuned_products
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.events import set_intervals
@@ -50,11 +49,11 @@ def check_not_beyond(run: Run, checkpoint: str) -> None:
 
     The model would be saved as one of fewer steps than it was trained for.
     """
-    agreement = Agreement(f"resuming from {checkpoint}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"resuming from {checkpoint}")
+    found = agreement.attempt_on_rank0(
         lambda: TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json").global_step
     )
-    step, planned = agreement.settle_first(found), run.planner.plan.max_steps
+    step, planned = agreement.settle_on_rank0(found), run.planner.plan.max_steps
     if step > planned:
         raise ValueError(
             f"{checkpoint}: it is of step {step}, and now {planned} are asked for, so nothing would be "
@@ -78,7 +77,7 @@ def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
         run.stepper.loss_watch.begin(state.log_history)
     forget_end(setup.args.output_dir or ".")
     if not is_automatic:
-        put_abandoned_aside(setup.args.output_dir or ".", checkpoint, setup.model.source_directory)
+        archive_abandoned(setup.args.output_dir or ".", checkpoint, setup.model.source_directory)
     run.checkpoints.saver.check_room()
     run.counter.begin(state)
     run.first_step, run.start_time = state.global_step, time.monotonic()
@@ -130,7 +129,7 @@ def roll_back(run: Run, step: int) -> str | None:
     if checkpoint is None:
         return None
     _load(run, str(checkpoint))
-    put_abandoned_aside(output_dir, checkpoint)
+    archive_abandoned(output_dir, checkpoint)
     return str(checkpoint)
 
 

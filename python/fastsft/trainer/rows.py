@@ -20,7 +20,7 @@ from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
 from fastsft.data.padded_items import PaddedBatch
 from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -42,7 +42,7 @@ class RowReader:
         collated = not only_stacks(setup.data_collator)
         rules = ItemRules.of(setup.args, setup.data_collator, setup.tokenizer, setup.model)
         rules.needs_labels = needs_labels
-        agreement = Agreement("looking at a data set")
+        agreement = AllOrNone("looking at a data set")
         rows = agreement.attempt(
             lambda: TokenRows.of(dataset, setup.args.model_max_length, collated=collated, rules=rules)
         )
@@ -155,7 +155,7 @@ class StoredRows:
 def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> EvaluationRows:
     """Read all rows of an evaluation on every rank. Collective. ValueError names a faulty row."""
     args, model = setup.args, setup.model
-    agreement = Agreement("reading the data")  # the first batch is read here
+    agreement = AllOrNone("reading the data")  # the first batch is read here
     reads = agreement.attempt(reader.read)
     agreement.settle(None)
     assert reads is not None
@@ -172,7 +172,7 @@ def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> Evalu
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
     """Read batches on every rank; return them as [micro-batch][rank]. Collective: all ranks fail together."""
-    agreement = Agreement("reading the data")
+    agreement = AllOrNone("reading the data")
     mine = agreement.attempt(read)
     ranks = agreement.settle(mine)
     return [list(batches) for batches in zip(*(batches or [] for batches in ranks), strict=True)]

@@ -12,12 +12,12 @@ import torch
 
 from fastsft.arguments.from_transformers import as_arguments
 from fastsft.callbacks.state import TrainOutput
-from fastsft.checkpoint.checkpoint import check_checkpoint
+from fastsft.checkpoint.load import check_checkpoint
 from fastsft.data.collators import only_stacks
 from fastsft.lora.trained_model import as_trained_model
 from fastsft.model.directory import prepare_output_directory
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.run_lock import run_lock
+from fastsft.ranks.output_directory import run_lock
 from fastsft.ranks.torchrun_job import starts_of_job
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.peak_flops import work_of

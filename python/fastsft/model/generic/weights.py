@@ -13,7 +13,7 @@ from fastsft.model.generic.placement import Unit
 from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
 from fastsft.model.generic.whole_model import whole_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def load_generic_weights(
     """
     from fastsft import _C
 
-    agreement = Agreement(f"loading {directory}")
+    agreement = AllOrNone(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
     agreement.settle(None)
     _C.publish_weights(engine)

@@ -1,4 +1,4 @@
-"""Checkpoints: absent, ignored, or complete and verified (docs/spec/reliability.md, sections 1 to 3)."""
+"""Find, verify and load checkpoints (docs/spec/reliability.md, sections 1 to 3)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fastsft.checkpoint.external.foreign_resume import check_foreign, is_foreign
 from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoint.saved_run import run_of
-from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
+from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.model.directory import finish_file_sets
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.torchrun_job import is_restart
 from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
 _Identity = list[tuple[str, int, int, int, int]]
-# Of checkpoints whose every byte this process has read: which files they were, and what is wrong with them.
+# Checkpoints whose every byte this process has read: the files then, and the faults.
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
-def load_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> dict[str, Any]:
-    """Restore weights, optimizer, step count and random states of a checkpoint; collective.
+def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
+    """Restore weights, optimizer, step count and random states of a checkpoint. Collective.
 
     Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
-    state from trainer_state.json. One that transformers wrote is read, too (external/foreign_resume.py).
-    ValueError when the checkpoint does not verify, or belongs to another run.
+    state from trainer_state.json. Checkpoints of transformers are read, too (external/foreign_resume.py).
+    ValueError if the checkpoint does not verify, or belongs to another run.
     """
     trainer = run_of(trainer)
     saved = check_checkpoint(trainer, directory)
     if is_foreign(saved):
         load_foreign(trainer, directory, saved)
         return saved
-    agreement = Agreement(f"resuming from {directory}")
+    agreement = AllOrNone(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
     trainer.model.load_saved_along(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
@@ -55,17 +55,14 @@ def load_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> 
     return saved
 
 
-def check_checkpoint(
-    trainer: SavedRun | TrainerOfRun, directory: str | Path, use: str = "resumed"
-) -> dict[str, Any]:
-    """Verify a checkpoint and that `trainer` continues it; collective. Returns fastsft_state.json.
+def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resumed") -> dict[str, Any]:
+    """Verify a checkpoint and that `trainer` continues it. Collective. Returns fastsft_state.json.
 
-    Rank 0 reads every byte, once: what it has verified before is not read again. The trainer keeps the
-    checkpoint's micro-batches. use: what it is for, for messages. ValueError when the checkpoint does not
-    verify, or belongs to another run.
+    Rank 0 reads every byte, but a verified checkpoint only once. The trainer keeps the checkpoint's
+    micro-batches. use: verb for messages. ValueError if the checkpoint does not verify, or belongs to another
+    run.
     """
-    trainer = run_of(trainer)
-    agreement = Agreement(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
+    agreement = AllOrNone(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
     saved = agreement.attempt(lambda: _check(trainer, directory, use, verify=agreement.rank == 0))
     writers = agreement.settle(is_foreign(saved or {}))
     assert saved is not None
@@ -77,22 +74,22 @@ def check_checkpoint(
 def newest_checkpoint(
     output_dir: str | Path, before: int | None = None, restarts: Mapping[str, str] | None = None
 ) -> str | None:
-    """The newest checkpoint of `output_dir` that verifies, the same on every rank; collective.
+    """Find the newest checkpoint of `output_dir` that verifies, the same on every rank. Collective.
 
-    None when there is no directory called checkpoint-<step>. Rejected ones are logged with
-    what is wrong. `before`: of steps below it. ValueError, with the reason for each, when none verifies.
-    restarts: only what an earlier start of these saved (ranks/torchrun_job.py); None where none verifies.
+    None if there is no directory called checkpoint-<step>. Rejected checkpoints are logged with their faults.
+    before: takes steps below it only. restarts: takes only checkpoints of an earlier start of these
+    (ranks/torchrun_job.py), and returns None if none verifies; without it that is a ValueError, with the
+    reason for each checkpoint.
     """
-    agreement = Agreement(f"looking for checkpoints in {output_dir}")
-    found = agreement.attempt_on_first(lambda: _newest_verified(Path(output_dir), before, restarts) or "")
-    return agreement.settle_first(found) or None
+    what = f"looking for checkpoints in {output_dir}"
+    return on_rank0(what, lambda: _newest_verified(Path(output_dir), before, restarts))
 
 
 def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> dict[str, Any]:
     if not Path(directory).is_dir():
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
-        found = f"; next to it are {', '.join(there)}" if there else ""
-        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{found}")
+        others = f"; next to it are {', '.join(there)}" if there else ""
+        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{others}")
     if is_transformers_checkpoint(directory):
         return check_foreign(trainer, directory)
     if verify:
@@ -107,7 +104,7 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
 
 
 def _check_states(directory: Path) -> dict[str, Any]:
-    """fastsft_state.json. ValueError when it, or trainer_state.json, has other types than are written."""
+    """Return fastsft_state.json. ValueError if its types, or those of trainer_state.json, are unexpected."""
     saved = read_run_state(directory)
     check_run_state(saved, directory / STATE_NAME)
     check_trainer_state(directory)
@@ -115,10 +112,10 @@ def _check_states(directory: Path) -> dict[str, Any]:
 
 
 def _verify(directory: Path) -> tuple[list[str], bool]:
-    """Faults of a checkpoint, and whether all of it was read now; a line when nothing is wrong.
+    """Return the faults of a checkpoint, and whether it was read now; prints a line if there are none.
 
-    What this process has read is not read again while its files are the same ones. Files that changed less
-    than two seconds before could change again without showing it, and are.
+    A checkpoint that this process has read is not read again while its files are the same, unless one had
+    changed in the two seconds before: it could change again without a trace.
     """
     path, identity = directory.resolve(), _identity(directory)
     known = _verdicts.get(path)
@@ -136,8 +133,7 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
 
 
 def _problems(path: Path) -> tuple[list[str], bool]:
-    """Why the checkpoint `path`, or what a link of that name leads to, cannot be resumed; and whether it is
-    news to this process."""
+    """Return the faults that keep `path` from being resumed, and if they are new. Links are followed."""
     if not path.is_dir():
         return [f"a link that leads to no directory: {os.readlink(path)}"], True
     if is_transformers_checkpoint(path):
@@ -157,7 +153,7 @@ def _problems(path: Path) -> tuple[list[str], bool]:
 
 
 def _identity(directory: Path) -> _Identity:
-    """Of every file: what changes when another one replaces it, or it is written to."""
+    """Describe every file by facts that change when it is replaced, or written to."""
     files = []
     for path in sorted(directory.resolve().rglob("*")):
         status = path.lstat()
@@ -199,3 +195,72 @@ def _newest_verified(output_dir: Path, before: int | None, restarts: Mapping[str
             "--output_dir, or start from step 0 with --no_resume True\n  " + "\n  ".join(rejected)
         )
     return None
+
+
+_STATE_FILES = ("optimizer-", "random-state-")
+
+
+def checkpoint_exists(directory: str | Path) -> bool:
+    """True, on every rank, if rank 0 sees `directory`. Collective."""
+    return first_existing(directory) is not None
+
+
+def first_existing(*directories: str | Path) -> str | None:
+    """Return the first of `directories` that rank 0 sees, the same on every rank. Collective."""
+    what = f"looking for {directories[0]}"
+    return on_rank0(what, lambda: next((str(path) for path in directories if Path(path).is_dir()), None))
+
+
+def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> str | None:
+    """Load weights and optimizer bit by bit as saved in `directory`, and nothing else. Collective.
+
+    From a checkpoint that holds only the model (--save_only_model), load the weights in their saved type.
+    Returns the reason, and loads nothing, if the checkpoint does not verify or belongs to another run.
+    """
+    trainer = run_of(trainer)
+    try:
+        if on_rank0(f"loading {directory}", lambda: _has_only_model(Path(directory))):
+            trainer.model.load_saved(trainer.engine, str(directory))
+            return None
+        saved = check_checkpoint(trainer, directory, "loaded")
+    except ValueError as error:
+        return str(error)
+    if is_foreign(saved):
+        load_foreign(trainer, directory, saved)
+        trainer.foreign_states = None
+        return None
+    _C.load_training_state(trainer.engine, str(directory))
+    trainer.engine.step_count = saved["optimizer_step"]
+    return None
+
+
+def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
+    """Load the model, in its saved type, of a checkpoint whose training state alone is damaged. Collective.
+
+    Returns False, and loads nothing, if other files do not verify, or the checkpoint is of another run.
+    """
+    if not on_rank0(f"loading {directory}", lambda: _lacks_only_state(Path(directory))):
+        return False
+    agreement = AllOrNone(f"loading {directory}")
+    agreement.attempt(lambda: check_same_run(trainer, read_run_state(directory), directory))
+    try:
+        agreement.settle(None)
+    except ValueError:
+        return False
+    trainer.model.load_saved(trainer.engine, str(directory))
+    return True
+
+
+def _lacks_only_state(directory: Path) -> bool:
+    problems = _C.verify_directory(str(directory))
+    return bool(problems) and all(problem.startswith(_STATE_FILES) for problem in problems)
+
+
+def _has_only_model(directory: Path) -> bool:
+    """True if the checkpoint holds the model alone, undamaged; ValueError if that is damaged."""
+    if not holds_only_model(directory):
+        return False
+    problems = _C.verify_directory(str(directory))
+    if problems:
+        raise ValueError(f"{directory}: cannot be loaded: {'; '.join(problems)}")
+    return True

@@ -1,15 +1,92 @@
-"""trainer_state.json and fastsft_state.json of a checkpoint have the types that a resumed run counts on."""
+"""trainer_state.json and fastsft_state.json have the types that a resumed run counts on."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.json_shape import Count, ListOf, Number, Optional, Shape, misfit
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
+
+_MOST = 2**53  # every reader of JSON has integers up to this alike
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list whose items all have one shape."""
+
+    item: Shape
+
+
+@dataclass(frozen=True)
+class Optional:
+    """The key may be missing, or its value null."""
+
+    shape: Shape
+
+
+class Count:
+    """An integer from 0 to 2^53."""
+
+
+class Number:
+    """An integer or a finite number."""
+
+
+Shape: TypeAlias = "type | ListOf | Optional | Mapping[str, Shape]"
+
+
+def misfit(value: object, shape: Shape, where: str) -> str | None:
+    """Describe the first place where `value` misses the `shape`; None if it fits.
+
+    shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes. All keys
+    must be there unless they are Optional; other keys of the value may be anything.
+    """
+    if isinstance(shape, Optional):
+        return None if value is None else misfit(value, shape.shape, where)
+    if isinstance(shape, Mapping):
+        return _misfit_in_object(value, shape, where)
+    if isinstance(shape, ListOf):
+        if not isinstance(value, list):
+            return _sentence(where, "a list", value)
+        problems = (misfit(item, shape.item, f"{where}[{index}]") for index, item in enumerate(value))
+        return next((problem for problem in problems if problem is not None), None)
+    if shape is Count:
+        fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+        return None if fits else _sentence(where, "a whole number from 0 to 2^53", value)
+    if shape is Number:
+        fits = (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and abs(value) <= _MOST**4
+            and math.isfinite(value)
+        )
+        return None if fits else _sentence(where, "a number", value)
+    return None if isinstance(value, shape) else _sentence(where, f"a {shape.__name__}", value)
+
+
+def _misfit_in_object(value: object, shape: Mapping[str, Shape], where: str) -> str | None:
+    if not isinstance(value, dict):
+        return _sentence(where, "an object", value)
+    for key, inner in shape.items():
+        if key not in value:
+            if isinstance(inner, Optional):
+                continue
+            return f"{where}: {key} is missing"
+        problem = misfit(value[key], inner, f"{where}: {key}" if ":" not in where else f"{where}.{key}")
+        if problem is not None:
+            return problem
+    return None
+
+
+def _sentence(where: str, expected: str, value: object) -> str:
+    text = repr(value)
+    return f"{where}: expected {expected}, got {text if len(text) <= 40 else text[:40] + '...'}"
+
 
 # Long runs that log every step have long histories.
 MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
@@ -77,9 +154,9 @@ _DUE = set(_OF_DUE)
 
 
 def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
-    """ValueError, naming the key, unless a run can go on from trainer_state.json of the checkpoint.
+    """ValueError, naming the key, unless a run can go on from the checkpoint's trainer_state.json.
 
-    writer: the program that wrote it, for messages.
+    writer: name of the program that wrote the file, for messages.
     """
     path = Path(directory) / "trainer_state.json"
     content = read_json(path, MOST_STATE_BYTES)
@@ -92,7 +169,7 @@ def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
 
 
 def check_run_state(content: dict[str, Any], path: Path) -> None:
-    """ValueError, naming the key, unless the content of fastsft_state.json has the types that are written."""
+    """ValueError, naming the key, unless fastsft_state.json has the types that fastsft writes."""
     _require(misfit(content, _RUN_STATE, str(path)))
     unknown = set(content.get("due") or {}) - _DUE
     _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)
