@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.model.alterations.check import held_settings
 from fastsft.model.alterations.form import check_parameters
-from fastsft.model.alterations.marks import Marks
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.live_weights import LiveWeights
@@ -19,6 +18,7 @@ from fastsft.model.model_config import ModelConfig
 from fastsft.model.unseen_gradients import unseen_gradients
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.words.both import as_computed_here
+from fastsft.originals.snapshots import ModuleSnapshot
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
@@ -53,7 +53,7 @@ class LoadedModel(CausalLM):
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, object] = {}
         self._live: LiveWeights | None = None
-        self._marks: Marks | None = None  # of the running train()
+        self._marks: ModuleSnapshot | None = None  # of the running train()
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -102,7 +102,7 @@ class LoadedModel(CausalLM):
                 "before Trainer(model=...)"
             )
         self._held, self._differing, self._places = now.held, now.values, now.places
-        self._marks = None if self._live is None else Marks(self.module)
+        self._marks = None if self._live is None else ModuleSnapshot(self.module)
 
     def check_unaltered(self, caller: str) -> None:
         """While `train` runs: `check_as_given` where something of the module is not as it was; fast."""

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fastsft.model.alterations.known import equal_replacement
-from fastsft.originals.classes import Method, foreign_methods, is_class_of
-from fastsft.originals.constants import changed_constants
-from fastsft.originals.described import described
-from fastsft.originals.modules import foreign_functions
+from fastsft.originals.classes import (
+    Method,
+    changed_constants,
+    is_class_of,
+    replaced_functions,
+    replaced_methods,
+)
+from fastsft.originals.functions import described
 from fastsft.runtime.regular_files import read_json_object
 
 _MODELS = "transformers.models"
@@ -50,7 +54,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
     if not uses_tokenizer:
         kinds += _of_tokenizer(directory)
     for kind in dict.fromkeys(kinds):
-        for method in foreign_methods(kind):
+        for method in replaced_methods(kind):
             if _counts(method):
                 _refuse(method.where, method.value)
         for constant in changed_constants(kind, "transformers"):
@@ -58,7 +62,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
     homes = {owner.__module__ for kind in kinds for owner in kind.__mro__ if owner.__module__ in sys.modules}
     for home in sorted(homes):
         if home.startswith("transformers.") and home.rpartition(".")[2].startswith(_LOADING):
-            for method in foreign_functions(home):
+            for method in replaced_functions(home):
                 _refuse(method.where, method.value)
 
 

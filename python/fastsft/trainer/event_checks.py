@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastsft.originals.patched_functions import places_of
-from fastsft.originals.places import Places
+from fastsft.originals.snapshots import WatchedNames
+from fastsft.originals.trainer_patches import watched_names
 from fastsft.runtime.place import launch
 from fastsft.trainer.callback_handler import STOPS
 from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
@@ -63,8 +63,8 @@ class EventChecks:
         self._trainer.model.check_as_given("Trainer.train", True)
         self._places = self._looked_at()
 
-    def _looked_at(self) -> Places:
-        return places_of(self._trainer.args, has_collator=self._trainer.data_collator is not None)
+    def _looked_at(self) -> WatchedNames:
+        return watched_names(self._trainer.args, has_collator=self._trainer.data_collator is not None)
 
     def _check_rows(self, event: str) -> None:
         for name, value in self._rows.items():

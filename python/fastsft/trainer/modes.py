@@ -6,8 +6,7 @@ from collections.abc import Callable
 from types import FunctionType
 
 from fastsft.originals.classes import is_class_of
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_written_in, plain
+from fastsft.originals.functions import described, is_written_in, plain
 from fastsft.runtime.messages import warn_once
 
 _COUNTING = ("torch.utils.flop_counter",)

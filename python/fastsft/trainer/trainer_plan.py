@@ -15,7 +15,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.directory import prepare_output_directory
 from fastsft.model.tuned_products import tune_products
-from fastsft.originals.patched_functions import check_patched_functions
+from fastsft.originals.trainer_patches import check_patched_functions
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
 from fastsft.planning.plan_choice import Kept, Room, plan_of_run

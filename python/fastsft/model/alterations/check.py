@@ -16,8 +16,8 @@ from fastsft.model.alterations.registries import follow_builders, follow_registr
 from fastsft.model.alterations.shared import shared_parameters
 from fastsft.model.alterations.tree import Tree
 from fastsft.model.alterations.wrappers import family_module
-from fastsft.originals.places import Places
-from fastsft.originals.unimported import imported_by, names_in
+from fastsft.originals.snapshots import WatchedNames
+from fastsft.originals.source import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def held_settings(
     return held
 
 
-def check_library(model_type: str, prefix: str, caller: str) -> Places:
+def check_library(model_type: str, prefix: str, caller: str) -> WatchedNames:
     """For a model directory: refuses patches of torch and transformers that the original would train in.
 
     Nothing is imported: of a file of transformers that is not imported yet, what it names is looked at.

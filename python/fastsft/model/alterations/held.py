@@ -15,7 +15,7 @@ from fastsft.model.alterations.held_gemma import found_of_gemma
 from fastsft.model.alterations.held_rope import held_rope
 from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree, tensor_of
 from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
-from fastsft.originals.places import Places
+from fastsft.originals.snapshots import WatchedNames
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,7 @@ class HeldSettings:
     """
 
     def __init__(self, tree: Tree, config: dict[str, Any]) -> None:
-        self.places = Places()  # of the libraries that the modules reach
+        self.places = WatchedNames()  # of the libraries that the modules reach
         self.values: dict[str, object] = {}
         self.held: dict[str, object] = {}
         self.found: list[Alteration] = []

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.gradient_hooks import only_asks_for_gradients
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there, is_written_in
+from fastsft.originals.functions import described, is_defined_there, is_written_in
 
 if TYPE_CHECKING:
     from torch import nn

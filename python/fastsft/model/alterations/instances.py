@@ -14,8 +14,7 @@ from fastsft.model.alterations.known import equal_replacement
 from fastsft.model.alterations.reach import CONDENSED, Reach
 from fastsft.model.alterations.registries import is_causal_lm_loss
 from fastsft.model.alterations.tree import Node, Tree
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there, is_written_in, uncompiled
+from fastsft.originals.functions import described, is_defined_there, is_written_in, uncompiled
 
 if TYPE_CHECKING:
     from torch import nn

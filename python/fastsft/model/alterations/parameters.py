@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.originals.classes import is_class_of
-from fastsft.originals.described import described
+from fastsft.originals.functions import described
 
 if TYPE_CHECKING:
     from torch import nn

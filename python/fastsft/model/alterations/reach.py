@@ -14,9 +14,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.known import equal_replacement
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there, is_written_in, plain
-from fastsft.originals.places import Places
+from fastsft.originals.functions import described, is_defined_there, is_written_in, plain
+from fastsft.originals.snapshots import WatchedNames
 from fastsft.originals.source import nested_codes, source_of
 
 # What a call of a module goes through before its forward, and what can hide an attribute.
@@ -49,7 +48,7 @@ class Reach:
         self.found: list[Alteration] = []
         self.equal: list[str] = []
         self.reads: dict[type, set[str]] = {}
-        self.places = Places()
+        self.places = WatchedNames()
         self._start = (*_OF_A_CALL, "__init__") if with_init else _OF_A_CALL
         self._with_init = with_init
         self._seen: set[tuple[str, str]] = set()

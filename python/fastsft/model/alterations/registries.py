@@ -7,8 +7,7 @@ import sys
 
 from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.reach import Reach
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there
+from fastsft.originals.functions import described, is_defined_there
 
 # Exact causal attention, each: which one computes it is a question of speed.
 _ATTENTION = {

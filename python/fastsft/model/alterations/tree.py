@@ -10,8 +10,7 @@ from fastsft.model.alterations.finding import Alteration, path_of
 from fastsft.model.alterations.known import equal_replacement
 from fastsft.model.alterations.reach import CONDENSED
 from fastsft.model.alterations.registries import GELU_CLASSES, SILU_CLASSES
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_written_in
+from fastsft.originals.functions import described, is_written_in
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from fastsft.originals.classes import foreign_methods
+from fastsft.originals.classes import replaced_methods
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,7 +35,7 @@ def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
     if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
         home = family_module(model.config.model_type)
         is_there = vars(sys.modules[home]).get(kind.__name__) is kind
-        if kind.__module__ == home and (is_there or not foreign_methods(kind)):  # of before a reload
+        if kind.__module__ == home and (is_there or not replaced_methods(kind)):  # of before a reload
             return
         raise ValueError(
             f"Trainer: expected model to be {home}.{kind.__name__}, got {name}, a class of the same name; "
