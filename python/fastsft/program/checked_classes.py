@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fastsft.model.alterations.known import equal_replacement
+from fastsft.model.alterations.equal_replacements import equal_replacement
 from fastsft.originals.classes import (
     Method,
     changed_constants,
