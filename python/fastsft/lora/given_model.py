@@ -18,7 +18,7 @@ from fastsft.lora.peft_modules import (
     trained_values,
     write_values,
 )
-from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.alteration import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.base_identity import VALUES, base_identity
 from fastsft.model.family import is_native

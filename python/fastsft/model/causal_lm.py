@@ -22,7 +22,7 @@ from fastsft.model.rotary_switch import check_row_lengths, check_switch_length
 from fastsft.model.source import model_directory
 from fastsft.model.stored_weights import HEAD, StoredForm, StoredTensor, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
-from fastsft.originals.places import Places
+from fastsft.originals.snapshots import WatchedNames
 from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
@@ -68,7 +68,7 @@ class CausalLM(ObjectHooks, AdapterHooks):
         # Of the embedding as it is built; scripts set the configuration's id for generation afterwards.
         self._padding_idx = padding_row(config)
         self._training = False
-        self._places: Places | None = None
+        self._places: WatchedNames | None = None
 
     @classmethod
     def from_pretrained(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.alteration import refuse
 from fastsft.model.alterations.hooks import hooks_of
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.family import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsft.model.alterations.check import check_library
 from fastsft.model.native_support import dropouts_of
-from fastsft.originals.places import Places
+from fastsft.originals.snapshots import WatchedNames
 
 
 def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
@@ -19,7 +19,7 @@ def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
         )
 
 
-def check_patches(model_type: str, caller: str) -> Places:
+def check_patches(model_type: str, caller: str) -> WatchedNames:
     """ValueError for a torch or transformers that a script has patched; what was looked at."""
     from fastsft import _C
 

@@ -8,10 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.model.alterations.check import held_settings
-from fastsft.model.alterations.form import check_parameters
-from fastsft.model.alterations.marks import Marks
-from fastsft.model.alterations.wrappers import check_class, check_quantised
+from fastsft.model.alterations.check import check_class, check_model, check_quantised
+from fastsft.model.alterations.parameters import check_parameters
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.live_weights import LiveWeights
 from fastsft.model.live_weights import raw_parameters as _parameters
@@ -19,6 +17,7 @@ from fastsft.model.model_config import ModelConfig
 from fastsft.model.unseen_gradients import unseen_gradients
 from fastsft.model.weight_digests import tensor_digests
 from fastsft.model.words.both import as_computed_here
+from fastsft.originals.snapshots import ModuleSnapshot
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import compare
 from fastsft.ranks.exchange import AllOrNone
@@ -46,14 +45,14 @@ class LoadedModel(CausalLM):
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
-        self._held: dict[str, object] = {}
+        self._settings: dict[str, object] = {}  # of the modules
         self._weights: dict[
             str, str
         ] = {}  # digests of the parameters when they were last taken or given back
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, object] = {}
         self._live: LiveWeights | None = None
-        self._marks: Marks | None = None  # of the running train()
+        self._marks: ModuleSnapshot | None = None  # of the running train()
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -93,16 +92,16 @@ class LoadedModel(CausalLM):
         ValueError also where the modules hold other settings than the engine was built with.
         """
         self._check_module(self.module)
-        now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
-        if self.engine is not None and now.held != self._held:
-            changed = [name for name in now.held if now.held[name] != self._held.get(name)]
+        now, watched = check_model(self.module, self.config, caller, training)
+        if self.engine is not None and now.all != self._settings:
+            changed = [name for name in now.all if now.all[name] != self._settings.get(name)]
             raise ValueError(
                 f"{caller}: the modules of the model were changed after the Trainer was made: "
                 f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
                 "before Trainer(model=...)"
             )
-        self._held, self._differing, self._places = now.held, now.values, now.places
-        self._marks = None if self._live is None else Marks(self.module)
+        self._settings, self._differing, self._places = now.all, now.differing, watched
+        self._marks = None if self._live is None else ModuleSnapshot(self.module)
 
     def check_unaltered(self, caller: str) -> None:
         """While `train` runs: `check_as_given` where something of the module is not as it was; fast."""

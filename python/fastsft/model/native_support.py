@@ -33,6 +33,11 @@ def why_not_native(config: Mapping[str, Any]) -> str | None:
     return "; ".join(lacking.values()) if lacking and _is_taken(rest) else None
 
 
+def activation_setting(model_type: str) -> tuple[str, str]:
+    """Return the setting that names the activation of a native family, and the activation's name."""
+    return _ACTIVATIONS.get(model_type, _BUILT_FOR)
+
+
 def dropouts_of(config: Mapping[str, Any]) -> dict[str, float]:
     """The settings of `config` by which transformers drops values in training, where they are above 0."""
     names = ("attention_dropout", *_DROPOUTS.get(str(config.get("model_type")), ()))
@@ -52,7 +57,7 @@ def _is_taken(config: Mapping[str, Any]) -> bool:
 def _lacking(config: Mapping[str, Any]) -> dict[str, str]:
     """Fields with settings of transformers that the native families are not built for, and words for them."""
     found = {name: _of_rope(name, config) for name in _ROPE}
-    field, native = _ACTIVATIONS.get(str(config.get("model_type")), _BUILT_FOR)
+    field, native = activation_setting(str(config.get("model_type")))
     activation = config.get(field)
     if isinstance(activation, str) and activation != native and activation in _library_names()[0]:
         found[field] = f"{field} {activation}, the native engine has {native}"

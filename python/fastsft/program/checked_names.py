@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft import _C
-from fastsft.model.alterations.known import equal_replacement
+from fastsft.model.alterations.equal_replacements import equal_replacement
 from fastsft.model.remote_code import refuse_remote_code
 from fastsft.model.weight_names import check_weight_names
-from fastsft.originals.classes import Method, foreign_methods, is_class_of
-from fastsft.originals.constants import changed_constants
-from fastsft.originals.described import described
-from fastsft.originals.modules import foreign_functions
+from fastsft.originals.classes import (
+    Method,
+    changed_constants,
+    is_class_of,
+    replaced_functions,
+    replaced_methods,
+)
+from fastsft.originals.functions import described
 from fastsft.runtime.regular_files import read_json_object
 from fastsft.script_names.patched_libraries import refuse_patches
 from fastsft.script_names.rebound import rebound_data_names, refuse_unused
@@ -90,7 +94,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
     if not uses_tokenizer:
         kinds += _of_tokenizer(directory)
     for kind in dict.fromkeys(kinds):
-        for method in foreign_methods(kind):
+        for method in replaced_methods(kind):
             if _counts(method):
                 _refuse(method.where, method.value)
         for constant in changed_constants(kind, "transformers"):
@@ -98,7 +102,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
     homes = {owner.__module__ for kind in kinds for owner in kind.__mro__ if owner.__module__ in sys.modules}
     for home in sorted(homes):
         if home.startswith("transformers.") and home.rpartition(".")[2].startswith(_LOADING):
-            for method in foreign_functions(home):
+            for method in replaced_functions(home):
                 _refuse(method.where, method.value)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from fastsft.originals.described import described
+from fastsft.originals.functions import described
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.needed_threads import start_needed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fastsft.model.alterations.wrappers import check_head, check_quantised
+from fastsft.model.alterations.check import check_head, check_quantised
 from fastsft.model.generic.carried import carry_value
 from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.model_parts import GenericParts, check_config

@@ -9,7 +9,7 @@ from fastsft.arguments.choices import is_same
 from fastsft.arguments.from_transformers import as_arguments, take_changes_of_source
 from fastsft.arguments.precision import STATE_FLAGS
 from fastsft.model.directory import prepare_output_directory
-from fastsft.originals.patched_functions import check_patched_functions
+from fastsft.originals.trainer_patches import check_patched_functions
 from fastsft.trainer.agreed_inputs import agree_on_start, callback_facts
 from fastsft.trainer.compat.accelerator import check_accelerate_state
 from fastsft.trainer.preflight import check_metrics

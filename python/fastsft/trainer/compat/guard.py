@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments.from_transformers import take_changes_of_source
 from fastsft.originals.classes import LIBRARIES, is_class_of
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_written_in, plain
-from fastsft.originals.patched_functions import places_of
+from fastsft.originals.functions import described, is_written_in, plain
+from fastsft.originals.trainer_patches import watched_names
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.place import launch
 from fastsft.trainer.compat.changes import Changes
@@ -164,7 +163,7 @@ class _RunChecks:
         self._note_libraries()
 
     def _note_libraries(self) -> None:
-        self._places = places_of(self._setup.args, has_collator=self._setup.data_collator is not None)
+        self._places = watched_names(self._setup.args, has_collator=self._setup.data_collator is not None)
 
     def _check_rows(self, event: str) -> None:
         for name, value in self._rows.items():

@@ -1,7 +1,4 @@
-"""Replacements that compute what the untouched model computes, and so what the engine computes.
-
-Each is recognised by its module, its name there and its code, which must be what the module's file says.
-"""
+"""Recognise replacements of library code that compute the same, by module, name and code."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from types import FunctionType
 
 from fastsft.originals.functions import is_defined_there, plain
 
-# Causal softmax attention inside each row without its padding, without dropout: exact attention, in other
-# blocks. Only the mask's form differs, which these attentions read instead of an additive one.
+# Exact causal attention inside each row without its padding, without dropout. Only the form of the mask that
+# it reads differs.
 _OF_FLASH = ("forward", "_prepare_decoder_attention_mask")
 _EXACT_ATTENTION = {
     "fastchat.train.llama_flash_attn_monkey_patch": _OF_FLASH,
@@ -38,7 +35,7 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
 def equal_replacement(value: object) -> str | None:
-    """The name of the replacement in a notice, when it is a known one; else None."""
+    """Return the name of a known replacement in a notice; else None."""
     module, name = _home(value)
     if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
@@ -50,7 +47,7 @@ def equal_replacement(value: object) -> str | None:
 
 
 def _home(value: object) -> tuple[str, str]:
-    """Module and name of a function or class that is in a file as it says; two empty texts without."""
+    """Return module and name of a function or class; two empty texts if the module's file has another."""
     if isinstance(value, type):
         module, name = value.__module__, value.__qualname__
         return (module, name) if _defines_class(module, value) else ("", "")
@@ -62,7 +59,7 @@ def _home(value: object) -> tuple[str, str]:
 
 
 def _defines_class(module: str, kind: type) -> bool:
-    """True if the module has this class, and the methods that the file gives it."""
+    """Return True if the module has this class, with the methods in its file."""
     if vars(sys.modules.get(module, object)).get(kind.__qualname__) is not kind:
         return False
     functions = {name: value for name, value in vars(kind).items() if isinstance(value, FunctionType)}

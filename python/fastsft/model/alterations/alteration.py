@@ -1,4 +1,4 @@
-"""One thing that a script has changed, and how a user hears of it."""
+"""Describe things that a script has changed, and refuse them in one message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Alteration:
-    """`where` (object and attribute) is `found`; the engine computes `native`; `way_out` of it."""
+    """An object or attribute `where` that is `found`, while the engine computes `native`."""
 
     where: str
     found: str
@@ -21,7 +21,7 @@ class Alteration:
 
 
 def refuse(alterations: list[Alteration], caller: str) -> None:
-    """ValueError that names the first of each kind, when there are any."""
+    """Raise a ValueError that names the first alteration of each kind, if there are any."""
     if not alterations:
         return
     kinds: dict[tuple[str, str], list[Alteration]] = {}
@@ -40,6 +40,6 @@ def _line(same: list[Alteration]) -> str:
 
 
 def path_of(name: str) -> str:
-    """`layers.3.mlp` of the model, as a script writes it: `model.layers[3].mlp`."""
+    """Return `layers.3.mlp` as a script writes it: `model.layers[3].mlp`."""
     parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part]
     return "model" + "".join(parts)
