@@ -7,7 +7,8 @@ from fastsft.checkpoint.best_checkpoint import checkpoint_exists, keep_only, loa
 from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.external.trainer import trainer_save_model_safe
 from fastsft.checkpoint.saver import CheckpointSaver, save_checkpoint
-from fastsft.model.directory import check_output_directory, prepare_output_directory, save_model_directory
+from fastsft.model.model_save import save_model_directory
+from fastsft.model.output_directory import check_output_directory, prepare_output_directory
 from fastsft.model.weights import load_weights
 
 __all__ = [

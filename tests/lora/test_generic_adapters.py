@@ -19,8 +19,8 @@ from fastsft.lora.generic_model import targets_of, with_peft
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.peft_modules import engine_name
 from fastsft.lora.settings import LoraSettings
-from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.runtime.messages import collected
 from generic_engines import (
     by_files,

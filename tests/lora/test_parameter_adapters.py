@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from fastsft.lora.generic_model import GenericAdaptedModel, targets_of, with_peft
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.settings import LoraSettings
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.runtime.messages import collected
 from generic_engines import library_model

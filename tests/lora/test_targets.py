@@ -11,8 +11,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from fastsft.lora.adapted_model import initial_values
 from fastsft.lora.adapter_files import AdapterDirectory, write_adapter
-from fastsft.lora.initial import initial_values
 from fastsft.lora.modules import modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import check_joined, resolve, settled

@@ -12,12 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from fastsft.arguments import LoraArguments
 from fastsft.cli import main as cli
-from fastsft.lora.opening import open_model as open_with_adapters
-from fastsft.model import source
-from fastsft.model.choice import as_model, open_model
+from fastsft.lora.attach import open_model as open_with_adapters
+from fastsft.model.context_length import check_switch, stretch_positions, switch_length
+from fastsft.model.engine_choice import as_model, open_model
 from fastsft.model.generation import ChatModel
-from fastsft.model.generic.switching_rope import check_switch, switch_length
-from fastsft.model.model_config import stretch_positions
+from fastsft.model.model_config import DEFAULT_MODEL
 
 SIZES = {
     "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
@@ -129,7 +128,7 @@ def test_the_default_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
     with pytest.raises(ValueError, match=r"facebook/opt-125m: .*was not reached.*FastChat's default"):
-        open_model(source.DEFAULT)
+        open_model(DEFAULT_MODEL)
 
 
 def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

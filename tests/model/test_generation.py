@@ -7,9 +7,8 @@ import pytest
 import torch
 import transformers
 
-from fastsft.model.attention_caps import tell_left_out
-from fastsft.model.generation import Continuation
-from fastsft.model.sampling import Sampling
+from fastsft.model.family import tell_left_out
+from fastsft.model.generation import Continuation, Sampling
 from fastsft.runtime.messages import collected
 
 

@@ -12,7 +12,7 @@ import pytest
 from fastsft import _C
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config import generation_config_to_save, read_generation_config
-from fastsft.model.model_config import stretch_positions
+from fastsft.model.context_length import stretch_positions
 from fastsft.model.weights import _load_pickled, pickled_files
 from fastsft.tokenizer.settings import read_settings
 

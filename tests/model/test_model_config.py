@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fastsft.model import config as model_config
-from fastsft.model.model_config import ModelConfig, stretch_positions
+from fastsft.model.context_length import stretch_positions
+from fastsft.model.model_config import ModelConfig
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

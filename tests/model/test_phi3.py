@@ -14,9 +14,9 @@ from engines import new_engine
 from fastsft import _C
 from fastsft.cli import plan
 from fastsft.model import CausalLM
-from fastsft.model.choice import as_model, open_model
+from fastsft.model.context_length import stretch_positions
+from fastsft.model.engine_choice import as_model, open_model
 from fastsft.model.generation import Continuation
-from fastsft.model.model_config import stretch_positions
 from fastsft.model.native_support import why_not_native
 from saving_run import make_trainer
 from tiny_models import weights_of

@@ -15,11 +15,12 @@ import transformers
 from safetensors.torch import load_file
 
 from fastsft.model.config import config_to_save
+from fastsft.model.config_words import in_both_words, in_older_words, missing_words
+from fastsft.model.context_length import stretch_positions
 from fastsft.model.generic.placement import place
 from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
-from fastsft.model.model_config import ModelConfig, stretch_positions
-from fastsft.model.words.both import in_both_words, in_older_words, missing_words
+from fastsft.model.model_config import ModelConfig
 from fastsft.tokenizer.both_words import tokenizer_words
 from version_words import GOLDEN, cases, newer, older, reading
 

@@ -16,7 +16,7 @@ import torch
 import fastsft.ranks.roll_call as roll_call
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.data.sampled_digest import sampled_digest
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_identity import tensor_digests
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.ranks.roll_call import RollCall
 from fastsft.ranks.save_place import _kind_of

@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engines import of_state
 from fastsft import _C
-from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import stored_tensors
 

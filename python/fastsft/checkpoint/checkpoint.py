@@ -15,7 +15,7 @@ from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoint.saved_run import run_of
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
-from fastsft.model.directory import finish_file_sets
+from fastsft.model.output_directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.torchrun_job import is_restart
 from fastsft.runtime.protected import tell_unremoved

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
-from fastsft.model.directory import ModelForm, small_texts, write_texts, write_tokenizer
-from fastsft.model.saved_parts import tokenizer_to_save
+from fastsft.model.model_save import ModelForm, small_texts, tokenizer_to_save, write_texts, write_tokenizer
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
 if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.checkpoint.saved_run import SavedRun
-    from fastsft.model.saved_parts import AdapterToSave, SavedTokenizer
+    from fastsft.model.hooks import AdapterToSave
+    from fastsft.model.model_save import SavedTokenizer
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:

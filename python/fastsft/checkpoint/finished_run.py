@@ -16,8 +16,8 @@ from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.save import recover, rotate_what_is_left
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
-from fastsft.model.base_identity import is_comparable
-from fastsft.model.file_sets import is_kept_apart
+from fastsft.model.output_directory import is_kept_apart
+from fastsft.model.weight_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held

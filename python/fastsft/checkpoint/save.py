@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent
 from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, recover_directory
+from fastsft.model.model_save import digest_tuple, joined_digests, range_tuple
+from fastsft.model.output_directory import recover_directory
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from torch.distributed import DistError, DistNetworkError
 
-from fastsft.model.directory import FileReport, RangeReport
+from fastsft.model.model_save import FileReport, RangeReport
 from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.store import exchange_number, own_store
 from fastsft.ranks.timed_store import SilentStoreError

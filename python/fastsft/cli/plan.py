@@ -25,11 +25,10 @@ from fastsft.arguments.sharding_arguments import (
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
-from fastsft.lora.opening import with_adapters
+from fastsft.lora.attach import with_adapters
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import model_of
-from fastsft.model.model_config import model_config
-from fastsft.model.source import config_directory
+from fastsft.model.engine_choice import model_of
+from fastsft.model.model_config import config_directory, model_config
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, gpu_named
 from fastsft.planning.memory_plan import Setting, Workload

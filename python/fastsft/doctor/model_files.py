@@ -9,13 +9,13 @@ from fastsft.arguments import LoraArguments
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.doctor.source_words import words_read_past, written_by
+from fastsft.lora.attach import with_adapters
 from fastsft.lora.merged_save import check_merged_place
-from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors
-from fastsft.model.remote_code import refuse_remote_code
-from fastsft.model.source import local_directory, of_default
+from fastsft.model.engine_choice import open_model
+from fastsft.model.family import refuse_remote_code
+from fastsft.model.model_config import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import pickled_files
 from fastsft.runtime.messages import warn_once

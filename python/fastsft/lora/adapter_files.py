@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.lora.names import name_in_engine, name_in_file
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets, settled
 from fastsft.model.config import json_text
+from fastsft.model.generic.peft_names import without_layers
 from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.regular_files import file_inside, read_json_object
@@ -184,3 +185,61 @@ def write_adapter(
     for name in sorted(named):
         writer.write(bytes(bits_of(named[name].cpu().contiguous())))
     return [config, writer.finish()]
+
+
+PREFIX = "base_model.model."
+_ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
+
+
+def name_in_file(name: str, targets: Targets) -> str:
+    """`model...q_proj.lora_A.weight` as `base_model.model.model...q_proj.lora_A.weight`.
+
+    peft keeps what a module with an adapter had of its own in its base_layer, one in another for each.
+    """
+    module, _, parameter = name.rpartition(".")
+    layers = sum(module == adapter.layer for adapter in targets.adapters)
+    return f"{PREFIX}{module}{'.base_layer' * layers}.{parameter}"
+
+
+def name_in_engine(name: str) -> str | None:
+    """The other way; None for a name that peft's files do not have."""
+    if not name.startswith(PREFIX):
+        return None
+    return without_layers(name.removeprefix(PREFIX))
+
+
+def is_adapter(name: str) -> bool:
+    """True for A or B of an adapter, False for a parameter of the base model."""
+    return name.endswith(_ADAPTER_PARTS)
+
+
+_ROOM_FOR_HEADERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class SavedAdapter:
+    """values: everything that is trained, by the engine's names, float32, in host memory.
+
+    along: frozen tensors that the base model, as it is named, has other values for.
+    """
+
+    settings: LoraSettings
+    targets: Targets
+    values: Mapping[str, torch.Tensor]
+    along: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def write(self, directory: str | Path) -> list[_C.FileDigest]:
+        """Write the adapter's files into a new directory, durable on return. Their digests."""
+        return write_adapter(directory, self.settings, self.targets, self.values, self.along)
+
+
+def adapter_bytes(targets: Targets, along: Mapping[str, torch.Tensor]) -> int:
+    """Of the files of an adapter, with room for headers; `along` as of SavedAdapter."""
+    elements = 0
+    for shape in targets.shapes().values():
+        count = 1
+        for size in shape:
+            count *= size
+        elements += count
+    replaced = sum(value.numel() * value.element_size() for value in along.values())
+    return 4 * elements + int(replaced) + _ROOM_FOR_HEADERS

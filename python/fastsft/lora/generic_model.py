@@ -12,7 +12,6 @@ import torch
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.modules import HEAD
-from fastsft.lora.older_experts import take_older_experts
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
@@ -220,3 +219,25 @@ def _linears(model: torch.nn.Module) -> list[str]:
         if is_linear and ".lora_" not in name and _gives_tensor(module):
             found[name.removesuffix(".base_layer").rpartition(".")[2]] = None
     return list(found)
+
+
+def take_older_experts(adapter: AdapterDirectory, model: GenericCausalLM, targets: Targets) -> None:
+    """Put the tensors of single experts in `adapter` together, by peft's own rules; others stay as they are.
+
+    Source: set_peft_model_state_dict of peft.
+    """
+    joined = [name for each in targets.adapters if each.experts for name in each.shapes()]
+    if all(name in adapter.shapes for name in joined):
+        return
+    try:
+        from peft import LoraConfig
+        from peft.utils.transformers_weight_conversion import (
+            convert_peft_adapter_state_dict_for_transformers as convert,
+        )
+    except ImportError:  # transformers 4
+        return
+    try:
+        found = convert(model._empty(torch.float32), LoraConfig(), adapter.tensors())
+    except (ValueError, RuntimeError, KeyError):  # other ranks from expert to expert; AdapterDirectory.check
+        return
+    adapter.replace(found)

@@ -20,12 +20,11 @@ from fastsft.lora.peft_modules import (
 )
 from fastsft.model.alterations.finding import refuse
 from fastsft.model.alterations.hooks import hooks_of
-from fastsft.model.base_identity import VALUES, base_identity
 from fastsft.model.family import is_native
 from fastsft.model.live_weights import LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
-from fastsft.model.weight_digests import tensor_digests, type_of_digest
+from fastsft.model.weight_identity import VALUES, base_identity, tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.place import launch

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.opening import find_targets
+from fastsft.lora.adapter_files import CONFIG_NAME, AdapterDirectory
+from fastsft.lora.attach import find_targets
 from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
 from fastsft.model.conversion import Converted, Replaces, convert_model
-from fastsft.model.source import model_directory
+from fastsft.model.engine_choice import open_model
+from fastsft.model.model_config import model_directory
 from fastsft.model.stored_weights import StoredWeights
+from fastsft.runtime.regular_files import file_inside
 
 if TYPE_CHECKING:
     import torch
+
+    from fastsft.model.generation import ChatModel
 
 
 def merge_adapter(
@@ -164,3 +167,23 @@ def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) ->
             f"{adapter.file}: adapts {found[0].removesuffix('.weight')}, which is tied to the embedding in "
             "this model: it cannot be merged without untying them first"
         )
+
+
+def open_chat_model(directory: str | Path, base: str | Path | None = None, **options: Any) -> ChatModel:
+    """The ChatModel of `directory`; `options` are ChatModel's.
+
+    base: of an adapter, a model directory or hub name; by default the one that adapter_config.json names.
+    The tokenizer, with the trained chat template, is the adapter's where its directory has one. ValueError
+    for a `base` of a whole model, an adapter that does not fit its base, and as ChatModel.
+    """
+    from fastsft.model.generation import ChatModel
+
+    whole = file_inside(directory, "config.json") is not None
+    if whole or file_inside(directory, CONFIG_NAME) is None:
+        if base is not None:
+            raise ValueError(
+                f"--base-model-path: {directory} has no adapter, so there is no base; leave it out"
+            )
+        return ChatModel(directory, **options)
+    merged = MergedModel.open(directory, base)
+    return ChatModel(merged.source, tokenizer=merged.tokenizer_directory, change=merged.merged, **options)

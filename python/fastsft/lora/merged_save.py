@@ -17,8 +17,8 @@ from fastsft.lora.adapter_files import WEIGHTS_NAME
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
 from fastsft.model.conversion import is_converted
-from fastsft.model.directory import check_output_directory
 from fastsft.model.family import ties_embeddings
+from fastsft.model.output_directory import check_output_directory
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, cast
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import says
 from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
-from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.attention_kernel import Choice, settle_attention_kernel, use_attention_kernel
 from fastsft.model.config import read_generation_config, source_dtype
-from fastsft.model.family import check_family, padding_row, ties_embeddings
-from fastsft.model.fsdp_context import has_settings_of_fsdp
-from fastsft.model.given_library import check_dropout, check_patches
-from fastsft.model.hooks import AdapterHooks, ObjectHooks
-from fastsft.model.model_config import ModelConfig, config_of_directory, stretch_positions
-from fastsft.model.rotary_switch import check_row_lengths, check_switch_length
-from fastsft.model.source import model_directory
+from fastsft.model.context_length import check_row_lengths, check_switch_length, stretch_positions
+from fastsft.model.family import (
+    CAP,
+    DEFAULT_ATTENTION,
+    as_computed,
+    check_family,
+    padding_row,
+    tell_left_out,
+    ties_embeddings,
+)
+from fastsft.model.hooks import AdapterHooks, ObjectHooks, has_settings_of_fsdp
+from fastsft.model.model_config import ModelConfig, config_of_directory, model_directory
+from fastsft.model.native_support import check_dropout, check_patches
 from fastsft.model.stored_weights import HEAD, StoredForm, StoredTensor, StoredWeights, UnitLayout, WeightForm
 from fastsft.model.weights import load_weights
 from fastsft.originals.places import Places

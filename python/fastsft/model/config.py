@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.words.both import in_both_words
+from fastsft.model.config_words import in_both_words
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object
 

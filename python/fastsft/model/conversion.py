@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
 from fastsft.model.config import json_text
-from fastsft.model.directory import check_free_space, write_durably
+from fastsft.model.config_words import in_both_words
+from fastsft.model.engine_choice import open_model
 from fastsft.model.master_weights import MasterWeights, has_master_weights
+from fastsft.model.model_save import write_durably
+from fastsft.model.output_directory import check_free_space
 from fastsft.model.stored_weights import (
     BITS,
     DTYPES,
@@ -22,7 +24,6 @@ from fastsft.model.stored_weights import (
     StoredWeights,
     bits_of,
 )
-from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
 from fastsft.runtime.private_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.remote_code import has_model_code
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.regular_files import file_inside, read_json_object
 from fastsft.runtime.terminal_text import one_line
 
 # Of configurations: what else than text a model reads.
@@ -159,3 +163,124 @@ def _library_version() -> str:
     from importlib.metadata import version
 
     return version("transformers")
+
+
+MODEL, CONFIG = "AutoModelForCausalLM", "AutoConfig"
+_TOKENIZER = "AutoTokenizer"
+
+
+def has_model_code(config: Mapping[str, Any]) -> bool:
+    """True if config.json names a model class of the directory's own code."""
+    return MODEL in _classes(config)
+
+
+def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
+    """ValueError for --engine native, and for code that is not in files of the directory."""
+    path, classes = directory / "config.json", _classes(config)
+    if engine == "native":
+        raise ValueError(
+            f"--trust_remote_code True: {path}: auto_map has {MODEL} {classes[MODEL]!r}, code that the "
+            "native engine does not run: leave out --engine native, or leave the flag out, to train with the "
+            "family's own class"
+        )
+    for name in (CONFIG, MODEL):
+        file = code_file(classes.get(name, ""))
+        if name in classes and (file is None or file_inside(directory, file) is None):
+            raise ValueError(
+                f"--trust_remote_code True: {path}: auto_map has {name} {classes[name]!r}; expected a module "
+                "of this directory and its class, as modeling_x.XForCausalLM: copy the files of code into it"
+            )
+
+
+def code_file(reference: object) -> str | None:
+    """`modeling_x.py` of "modeling_x.XForCausalLM"; None for what is no module of the directory."""
+    parts = reference.split(".") if isinstance(reference, str) else []
+    return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None
+
+
+def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
+    """ValueError for a class in `auto_map` that transformers would take in the place of its own, and that
+    is not run here.
+
+    config: the content of config.json. runs_model: the model's own classes are. For runs that trust code;
+    others train the family's own class, as transformers does.
+    """
+    if not runs_model:
+        _refuse(directory / "config.json", _classes(config), (CONFIG, MODEL))
+    path = directory / "tokenizer_config.json"
+    if path.is_file():
+        _refuse(path, _classes(read_json_object(path)), (_TOKENIZER,))
+
+
+def _refuse(path: Path, classes: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name in classes:
+            raise ValueError(
+                f"--trust_remote_code True: {path}: auto_map has {name} {classes[name]!r}, code that "
+                "transformers would run, and fastsft does not: leave the flag out, or take the entry out of "
+                "the file, to use the library's own class; else train with transformers' Trainer"
+            )
+
+
+def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The classes that auto_map names; old tokenizers have theirs alone."""
+    found = content.get("auto_map")
+    if isinstance(found, list | tuple):
+        return {_TOKENIZER: found}
+    return {name: each for name, each in found.items() if each} if isinstance(found, Mapping) else {}
+
+
+DEFAULT_ATTENTION = "sdpa"  # of a model that transformers loads without attn_implementation
+
+
+CAP = "attn_logit_softcapping"
+
+
+_WITHOUT_CAP = ("sdpa",)
+
+
+_DEFAULT_CAP = 50.0
+
+
+def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
+    """`config` as transformers computes it with the implementation `attention`.
+
+    torch's scaled dot product has no bound of scores: transformers' sdpa leaves Gemma 2's out, and eager,
+    flash and flex attention have it.
+    """
+    return {**config, CAP: None} if _leaves_out(config, attention) else dict(config)
+
+
+def tell_left_out(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
+    """A line where `as_computed` leaves something out; for those who compute. trains: how to keep it, too."""
+    if not _leaves_out(config, attention):
+        return
+    version = _library_with_cap()
+    installed = f"; transformers {version}, which is installed, computes with it (eager attention)"
+    generic = "--engine generic trains with it, as does " if version else ""
+    given = 'a model that was loaded with attn_implementation="eager" and given to the Trainer'
+    way = f"; {generic}{given}{'' if version else ' is trained with it'}" if trains else ""
+    warn_once(
+        f"{CAP} is left out, as by the {attention} attention of transformers 4, with which FastChat trains"
+        f"{installed if version else ''}{way}"
+    )
+
+
+@cache
+def _library_with_cap() -> str | None:
+    """The version of the installed transformers where its default attention for Gemma 2 has the bound.
+
+    That is where Gemma 2 is loaded with eager attention because its classes refuse sdpa. Nothing is imported.
+    """
+    found = importlib.util.find_spec("transformers")
+    if found is None or found.origin is None:
+        return None
+    source = Path(found.origin).parent / "models" / "gemma2" / "modeling_gemma2.py"
+    if not source.is_file() or "_supports_sdpa = False" not in source.read_text(encoding="utf-8"):
+        return None
+    return importlib.metadata.version("transformers")
+
+
+def _leaves_out(config: Mapping[str, Any], attention: str) -> bool:
+    caps = config.get("model_type") == "gemma2" and config.get(CAP, _DEFAULT_CAP) is not None
+    return caps and attention in _WITHOUT_CAP

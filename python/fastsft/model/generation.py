@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +14,17 @@ import torch
 
 from fastsft import _C
 from fastsft.data.chat.prompt import Prompts
-from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed, tell_left_out
-from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config
-from fastsft.model.family import is_vision_text
-from fastsft.model.generic.library_reader import LibraryReader
-from fastsft.model.sampling import Sampling
+from fastsft.model.engine_choice import open_model
+from fastsft.model.family import DEFAULT_ATTENTION, as_computed, is_vision_text, tell_left_out
+from fastsft.model.generic.empty_model import FAULTS, first_line
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
 from fastsft.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Change = Callable[[str, torch.Tensor], torch.Tensor]
 _INCOMPLETE = "\ufffd"  # an incomplete character decodes to it
@@ -118,7 +120,7 @@ class ChatModel:
         path = file_inside(directory, "config.json")
         if path is None:
             adapter = file_inside(directory, "adapter_config.json") is not None
-            way = "; it has a LoRA adapter, which fastsft.lora.chat.open_chat_model opens" if adapter else ""
+            way = "; it has a LoRA adapter, which fastsft.lora.merge.open_chat_model opens" if adapter else ""
             raise ValueError(f"{directory}: expected a model directory, found no config.json{way}")
         if not has_safetensors(Path(directory)):
             raise ValueError(f"{directory}: expected weights in safetensors, found none")
@@ -227,3 +229,105 @@ def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> 
     eos = (read_generation_config(directory) or {}).get("eos_token_id")
     ids = [*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id, prompts.stop_id]
     return frozenset(token for token in ids if token is not None)
+
+
+_COLDEST = 1e-6  # below it the most likely token is taken
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature: 0 takes the most likely token, else tokens are drawn from softmax(logits / temperature).
+
+    top_p: of the fewest most likely tokens whose probabilities add up to it. ValueError for a negative
+    temperature, or a top_p that is not above 0 and at most 1.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature: expected at least 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p: expected above 0 and at most 1, got {self.top_p}")
+
+    def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
+        """One token id for float32 logits [V]; of equals the lowest id where nothing is drawn."""
+        if not bool(logits.isfinite().all()):
+            raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
+        if self.temperature < _COLDEST:
+            return int(logits.argmax())
+        probabilities = torch.softmax(logits / self.temperature, dim=-1)
+        if self.top_p < 1:
+            ordered, places = probabilities.sort(descending=True, stable=True)
+            before = ordered.cumsum(0) - ordered
+            probabilities[places[before >= self.top_p]] = 0
+        return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+class LibraryReader:
+    """A Reader of generation.py: the model of a directory, by transformers' own forward.
+
+    dtype: "float32" or "bfloat16". change: makes another value of a parameter, by its name.
+    trust_remote_code: code of the directory is run. is_whole: of a vision-text model.
+    ValueError for a directory that transformers does not
+    open.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        dtype: str,
+        device: str,
+        change: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
+        trust_remote_code: bool = False,
+        is_whole: bool = False,
+    ) -> None:
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+        kind = AutoModelForImageTextToText if is_whole else AutoModelForCausalLM
+        try:
+            model: PreTrainedModel = kind.from_pretrained(
+                str(directory),
+                dtype=getattr(torch, "float32" if change else dtype),
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
+            )
+        except (OSError, *FAULTS) as error:
+            raise ValueError(f"{directory}: transformers does not open it: {first_line(error)}") from error
+        if change:
+            for name, parameter in model.named_parameters():
+                parameter.data = change(name, parameter.data)
+        model.eval()
+        self._model: PreTrainedModel = model.to(  # a wrapper hides `self`
+            device=device, dtype=getattr(torch, dtype)
+        )
+        self._ids: list[int] = []
+        self._cache: object = None
+        self._num_cached = 0
+
+    @property
+    def max_positions(self) -> int | None:
+        """As the configuration says, by any of its names."""
+        found = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        return found if isinstance(found, int) and found > 0 else None
+
+    def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
+        """As Reader's. What is not in the cache is computed again."""
+        self._ids += [int(token) for token in ids]
+        device = self._model.device
+        new = torch.tensor([self._ids[self._num_cached :]], device=device)
+        mask = torch.ones(1, len(self._ids), dtype=torch.long, device=device)
+        with torch.inference_mode():
+            out = self._model(input_ids=new, attention_mask=mask, past_key_values=self._cache, use_cache=True)
+        self._cache = getattr(out, "past_key_values", None)
+        self._num_cached = 0 if self._cache is None else len(self._ids)
+        logits: torch.Tensor = out.logits[0, -1].float()
+        return logits
+
+    def truncate(self, length: int) -> None:
+        """As Reader's. Not every cache can be cut: what is left is read again."""
+        if length != len(self._ids):
+            self._ids, self._cache, self._num_cached = self._ids[:length], None, 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.runtime.place import launch
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+    from torch import nn
 
     from fastsft import _C
-    from fastsft.model.saved_parts import AdapterToSave
     from fastsft.planning.memory_plan import Setting
 
 
@@ -144,3 +144,30 @@ class AdapterHooks:
     def with_adapters_of_engine(self, setting: Setting) -> Setting:
         """`setting` with the adapters of this model; the same where it has none."""
         return setting
+
+
+class AdapterToSave(Protocol):
+    """Adapters that are saved in the place of their model."""
+
+    def write(self, directory: str, /) -> list[_C.FileDigest]:
+        """Write the files into a new directory, durable on return. Their digests."""
+
+
+def has_settings_of_fsdp(model: nn.Module) -> None:
+    """Let `model` hold the settings that the context sets and restores; they have no effect.
+
+    RuntimeError, with the way out, where this torch keeps them otherwise.
+    """
+    try:
+        from torch.distributed._composable_state import _insert_module_state
+        from torch.distributed.fsdp._common_utils import _FSDPState, _get_module_fsdp_state
+
+        if _get_module_fsdp_state(model) is None:
+            settings = _FSDPState()
+            vars(model)["fsdp_settings"] = settings  # torch refers to it weakly
+            _insert_module_state(model, settings)
+    except (ImportError, AttributeError, TypeError, AssertionError) as error:
+        raise RuntimeError(
+            "torch's FSDP.state_dict_type cannot be used around a fastsft model with this torch "
+            f"({error}); save with trainer.save_model(), or fastsft.train.trainer_save_model_safe(trainer)"
+        ) from error

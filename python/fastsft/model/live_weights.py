@@ -8,11 +8,15 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_identity import tensor_digests
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    import torch
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
@@ -232,3 +236,38 @@ class _Watched(dict[str, "nn.Parameter | None"]):
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, nn.Parameter | None]]]:
         return dict, (dict(self.items()),)
+
+
+_NAMES = ("grad", "_grad")
+_WAY_OUT = (
+    "passes and update of a step are one call of the engine, which shows no gradients; grad_norm of the logs "
+    "is their norm, max_grad_norm clips them; leave it out, or train with transformers' Trainer"
+)
+
+
+@contextmanager
+def unseen_gradients(named: list[tuple[str, torch.Tensor]], event: str) -> Iterator[None]:
+    """While it lasts, to read or write `grad` of a parameter is a ValueError that names `event`."""
+    names = {id(parameter): name for name, parameter in named}
+    kinds = {type(parameter): _guarded(type(parameter), names, event) for _, parameter in named}
+    for _, parameter in named:
+        parameter.__class__ = kinds[type(parameter)]
+    try:
+        yield
+    finally:
+        for _, parameter in named:
+            parameter.__class__ = type(parameter).__mro__[1]
+
+
+def _guarded(kind: type, names: dict[int, str], event: str) -> type:
+    def refuse(parameter: torch.Tensor, *_: object) -> NoReturn:
+        where = names.get(id(parameter), "a parameter")
+        raise ValueError(f"a callback's {event} asks for the gradient of {where} of the model: {_WAY_OUT}")
+
+    def copied(parameter: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+        made: torch.Tensor = kind.__deepcopy__(parameter, memo)  # type: ignore[attr-defined]
+        made.__class__ = kind
+        return made
+
+    hidden = dict.fromkeys(_NAMES, property(refuse, refuse, refuse))
+    return type(kind.__name__, (kind,), {**hidden, "__deepcopy__": copied, "__module__": kind.__module__})

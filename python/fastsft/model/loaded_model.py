@@ -13,12 +13,11 @@ from fastsft.model.alterations.form import check_parameters
 from fastsft.model.alterations.marks import Marks
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.live_weights import LiveWeights
+from fastsft.model.config_words import as_computed_here
+from fastsft.model.live_weights import LiveWeights, unseen_gradients
 from fastsft.model.live_weights import raw_parameters as _parameters
 from fastsft.model.model_config import ModelConfig
-from fastsft.model.unseen_gradients import unseen_gradients
-from fastsft.model.weight_digests import tensor_digests
-from fastsft.model.words.both import as_computed_here
+from fastsft.model.weight_identity import tensor_digests
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare

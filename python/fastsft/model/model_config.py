@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.config import check_config_types
-from fastsft.model.source import config_directory
-from fastsft.model.words.both import in_both_words
-from fastsft.model.words.families import WHOLE
-from fastsft.model.words.rope import PARAMETERS, SCALING, check_agree, set_rope
+from fastsft.model.config import check_config_types, has_safetensors, json_text
+from fastsft.model.config_words import as_computed_here, in_both_words
+from fastsft.model.rope_words import check_agree, set_rope
+from fastsft.runtime.hub import hub_reason
 from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.regular_files import file_inside, read_json_object
+from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
 
 
 class ModelConfig(dict[str, Any]):
@@ -89,46 +87,70 @@ def model_config(name: str) -> ModelConfig:
     return config_of_directory(config_directory(name))
 
 
-def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
-    """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
+DEFAULT_MODEL = "facebook/opt-125m"  # of FastChat's ModelArguments
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_CODE = "*.py"
+_PICKLED = "*.bin"
+# Files of other programs: weights in the form of Mistral's, everything in folders (onnx, original, ...).
+_OTHERS = ("consolidated*", "*/*")
 
-    in_table: positions are looked up, and stay as they are.
-    Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
-    ValueError for Phi-3, whose configuration takes no linear scaling.
+
+def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
+    """A local directory, or the snapshot of a hub model, whose files are downloaded when not there yet.
+
+    Pickled weights are downloaded where there are no safetensors; Python files with has_code. ValueError when
+    `name` is neither.
     """
-    positions = config.get("max_position_embeddings")
-    if not positions or model_max_length <= positions:
-        return None
-    if in_table:
-        return (
-            f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
-            "rows of a table and cannot be stretched: a longer conversation ends the run"
+    if (path := local_directory(name)) is not None:
+        return path
+    directory = _snapshot(name, cache_dir, [*_FILES, _CODE] if has_code else _FILES)
+    return directory if has_safetensors(directory) else _snapshot(name, cache_dir, [_PICKLED])
+
+
+def config_directory(name: str, cache_dir: str | None = None) -> Path:
+    """`model_directory`, of which nothing but config.json is downloaded."""
+    return local_directory(name) or _snapshot(name, cache_dir, ["config.json"])
+
+
+def local_directory(name: str) -> Path | None:
+    """The directory; None for what may be a hub model. ValueError for what can be neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check_name(path.absolute(), "--model_name_or_path")
+        return path
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ValueError(f"model_name_or_path: {name} is not a directory")
+    return None
+
+
+def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        found = huggingface_hub.snapshot_download(
+            name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
         )
-    if config.get("model_type") == "phi3":
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
-            f"--model_max_length {model_max_length} is above the model's {positions} positions; stretched as "
-            "FastChat does they would have linear scaling, and transformers opens no Phi-3 model with that: "
-            f"use --model_max_length {positions}"
-        )
-    newer = config.get(PARAMETERS)
-    before = newer or config.get(SCALING)
-    factor = float(math.ceil(model_max_length / positions))
-    scaling: dict[str, Any] = {"type": "linear", "factor": factor}
-    key = PARAMETERS if newer else SCALING
-    if newer:
-        scaling = _stretched(newer, factor)
-    config[key] = scaling
-    replaced = f", in place of {json.dumps(before)}" if before else ""
+            f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
+            f"hub: {hub_reason(error, 'model')}{of_default(name)}"
+        ) from error
+    return Path(found)
+
+
+def of_default(name: str) -> str:
+    """The end of a message about FastChat's default model; empty for others."""
     return (
-        f"--model_max_length {model_max_length} is above the model's {positions} positions: they are "
-        f"stretched, as FastChat does ({key}: {json.dumps(scaling)}{replaced}); "
-        f"--model_max_length {positions} leaves the model's positions as they are"
+        "; it is FastChat's default: name your model with --model_name_or_path"
+        if name == DEFAULT_MODEL
+        else ""
     )
 
 
-def _stretched(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """rope_parameters with linear scaling: of the layers that see all tokens, where kinds have their own."""
-    linear = {"rope_type": "linear", "factor": factor}
-    if isinstance(rope.get(WHOLE), Mapping):
-        return {**rope, WHOLE: {**rope[WHOLE], **linear}}
-    return {**rope, **linear}
+def write_both_words(directory: str | Path) -> None:
+    """Rewrite config.json of a model in memory that was saved to `directory`, if it lacks words."""
+    path = Path(directory) / "config.json"
+    found = read_json_object(path)
+    if (made := in_both_words(as_computed_here(found))) != found:
+        replace_file(path, json_text(made))

@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from fastsft.model.alterations.check import check_library
+from fastsft.originals.places import Places
+
 _ROPE = ("rope_scaling", "rope_parameters")
 _NATIVE_ROPE = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
 _ORIGINAL = "original_max_position_embeddings"
@@ -99,3 +102,19 @@ def _library_names() -> tuple[set[str], set[str]]:
     except ImportError:
         return set(), set()
     return set(ACT2FN), set(ROPE_INIT_FUNCTIONS)
+
+
+def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
+    """ValueError for dropout of training, which the native engine has none of."""
+    for name, value in dropouts_of(config).items():
+        raise ValueError(
+            f"{caller}: {where}: {name} is {value}, a dropout of training; the native engine trains without; "
+            "set it to 0.0, or train with --engine generic"
+        )
+
+
+def check_patches(model_type: str, caller: str) -> Places:
+    """ValueError for a torch or transformers that a script has patched; what was looked at."""
+    from fastsft import _C
+
+    return check_library(model_type, _C.model_families().get(model_type, ""), caller)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastsft import _C
-from fastsft.model.remote_code import refuse_remote_code
-from fastsft.model.weight_names import check_weight_names
+from fastsft.model.family import refuse_remote_code
+from fastsft.model.weights import check_weight_names
 from fastsft.program.checked_classes import refuse_patched_classes
 from fastsft.script_names.patched_libraries import refuse_patches
 from fastsft.script_names.rebound import rebound_data_names, refuse_unused

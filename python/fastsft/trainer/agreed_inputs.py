@@ -9,7 +9,7 @@ from fastsft.data.cache_directory import cache_directory
 from fastsft.data.item_digest import digest_of_items, fingerprint_of
 from fastsft.data.sampled_digest import sampled_digest
 from fastsft.data.token_cache import tokenizer_digest
-from fastsft.model.weight_digests import place_of_weights, weight_digests
+from fastsft.model.weight_identity import place_of_weights, weight_digests
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import Facts, compare

@@ -16,7 +16,7 @@ from fastsft.checkpoint.checkpoint import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.directory import model_texts
+from fastsft.model.model_save import model_texts
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import warn_once
 from fastsft.weight_sync.fsdp1 import Fsdp1Source

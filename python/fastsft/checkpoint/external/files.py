@@ -13,13 +13,14 @@ import torch
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.checkpoint.external.entries import Entry
-from fastsft.model.directory import (
+from fastsft.model.model_config import write_both_words
+from fastsft.model.model_save import write_durably
+from fastsft.model.output_directory import (
     check_free_space,
+    install_file_set,
+    note_file_set,
     recover_directory,
-    write_durably,
 )
-from fastsft.model.file_sets import install_file_set, note_file_set
-from fastsft.model.words.files import write_both_words
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.private_files import files_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from fastsft import _C
     from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer
-    from fastsft.model.saved_parts import SavedTokenizer
+    from fastsft.model.model_save import SavedTokenizer
 
 _DTYPE_NAMES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.model.trained import TrainedRun
+from fastsft.model.model_save import TrainedRun
 
 if TYPE_CHECKING:
     from torch import nn

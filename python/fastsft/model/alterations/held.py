@@ -14,7 +14,7 @@ from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.held_gemma import found_of_gemma
 from fastsft.model.alterations.held_rope import held_rope
 from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree, tensor_of
-from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
+from fastsft.model.family import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.originals.places import Places
 
 if TYPE_CHECKING:

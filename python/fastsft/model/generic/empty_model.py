@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fastsft.model.words.both import in_older_words, plain_numbers
+from fastsft.model.config_words import in_older_words, plain_numbers
 from fastsft.runtime.versions import library_major
 
 if TYPE_CHECKING:

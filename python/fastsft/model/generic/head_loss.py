@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastsft.model.generic.parameters import PlaceParameters
+from fastsft.model.generic.blocks import PlaceParameters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from fastsft.model.alterations.wrappers import check_head, check_quantised
-from fastsft.model.generic.carried import carry_value
+from fastsft.model.generic.base import GenericParts, check_config
 from fastsft.model.generic.empty_model import check_model, empty_of
-from fastsft.model.generic.model_parts import GenericParts, check_config
-from fastsft.model.generic.number_formats import set_buffers
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import buffer_names
 from fastsft.model.generic.unreached import Unreached, find_unreached
+from fastsft.model.generic.weights import carry_value
 from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
 
 if TYPE_CHECKING:
@@ -139,3 +138,14 @@ def empty_copy(module: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
         there = torch.empty(parameter.shape, dtype=dtype, device="meta")
         memo[id(parameter)] = nn.Parameter(there, requires_grad=parameter.requires_grad)
     return copy.deepcopy(module, memo)
+
+
+def set_buffers(model: PreTrainedModel, made: PreTrainedModel) -> None:
+    """Floating-point buffers of `model` in the formats of those of `made`, the same model with its weights in
+    another format; a buffer that `made` does not have stays as it is."""
+    formats = {name: buffer.dtype for name, buffer in made.named_buffers() if buffer.is_floating_point()}
+    for place, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            wanted = formats.get(f"{place}.{name}" if place else name)
+            if buffer is not None and buffer.is_floating_point() and wanted is not None:
+                module._buffers[name] = buffer.to(wanted)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fastsft.model.generic.batch_rows import Rows
+from fastsft.model.generic.padding import Rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
-from fastsft.model.generic.length_reads import unseen_length
-from fastsft.model.generic.loss_trial import OtherLossError, check_loss
+from fastsft.model.generic.length_reads import Place, unseen_length
 from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
-from fastsft.model.generic.row_positions import StretchedPositions
 from fastsft.model.generic.small_model import Make, small_model
+from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -168,3 +171,105 @@ def _batch(vocabulary: int, masked: int | None) -> _Trial:
     is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
     is_key[masked:][:1] = 0
     return _Trial(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
+
+
+_COUNTS = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
+_STRIDE = 10_007  # in front of which no size of a configuration is large
+
+
+class StretchedPositions(TorchFunctionMode):
+    """Multiplies each range over `tokens` numbers: what depends on it comes out otherwise, or fails.
+
+    A floor or window of thousands of tokens changes the numbers of a short row so.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self.places: set[Place] = set()  # of the ranges that were changed
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = function(*given, **(options or {}))
+        if function in _COUNTS and made.shape and abs(made.shape[-1] - self._tokens) <= 1:
+            made = made * _STRIDE
+            frame = sys._getframe(1)
+            self.places.add((frame.f_code.co_filename, frame.f_lineno))
+        return made
+
+
+_LENGTH, _MASKED = 9, 2
+_TOKENS_OF_STEP = 11  # more than the micro-batch has
+_LOSS_TOLERANCE = 2e-5
+_APART = 2e-4  # of the largest logit; positions of a row differ by more
+
+
+class OtherLossError(ValueError):
+    """A model whose own loss is not that of the next token."""
+
+
+def check_loss(model: PreTrainedModel) -> None:
+    """OtherLossError for a model that transformers' Trainer would train for something else.
+
+    A line where the model's loss does not know the tokens of the step: the Trainer adds up means of
+    micro-batches there, or takes the mean of them.
+    """
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    ids = torch.randint(1, vocabulary, (1, _LENGTH))
+    labels = ids.clone()
+    labels[:, :_MASKED] = -100
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits
+        own = _own_loss(model, ids, labels)
+    if own is None:
+        return
+    kind = type(model).__name__
+    if bool((logits - logits[:, :1]).abs().max() <= _APART * logits.abs().max()):
+        raise OtherLossError(
+            f"config.json: {kind} with random weights predicts the same after every token of a trial row, so "
+            "that its loss does not tell which token each label is learned from; name another class, or "
+            "train with transformers' Trainer"
+        )
+    count = _LENGTH - _MASKED
+    total = functional.cross_entropy(logits[0, :-1].float(), labels[0, 1:], reduction="sum")
+    if _equal(own * _TOKENS_OF_STEP, total):
+        return
+    if not _equal(own * count, total):
+        raise OtherLossError(
+            f"config.json: {kind} has a loss of its own: expected that of each label from the tokens before "
+            f"it ({float(total) / count:.4g} on a trial row), got {float(own):.4g}; fastsft trains causal "
+            "language models: name another class of model, or train with transformers' Trainer"
+        )
+    warn_once(
+        f"{kind} has no loss over all tokens of a step: transformers' Trainer {_of_trainer(model)}; fastsft "
+        "divides by the tokens of the step"
+    )
+
+
+def _of_trainer(model: PreTrainedModel) -> str:
+    """Name the means that transformers' Trainer takes, by its rule model_accepts_loss_kwargs."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes_any = any(each.kind == each.VAR_KEYWORD for each in parameters)
+    if getattr(model, "accepts_loss_kwargs", takes_any):
+        return (
+            "adds up the means of a step's micro-batches (of all ranks, with "
+            "--average_tokens_across_devices True): its losses and gradients are as many times as large"
+        )
+    return "trains with the mean of the means of micro-batches (as --loss_norm micro_batch does)"
+
+
+def _own_loss(model: PreTrainedModel, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
+    """With the tokens of the step where it takes them; None for a model without a loss."""
+    count = torch.tensor(_TOKENS_OF_STEP)
+    for more in ({"num_items_in_batch": count}, {}):
+        try:
+            loss: torch.Tensor | None = model(input_ids=ids, labels=labels, use_cache=False, **more).loss
+        except FAULTS:  # not an argument of this class
+            continue
+        return loss
+    return None
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((one - other).abs() <= _LOSS_TOLERANCE * other.abs())

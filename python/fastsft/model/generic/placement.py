@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from fastsft.model.generic.peft_names import base_name
-from fastsft.model.generic.stored_tensors import stored_tensors
+from fastsft.model.generic.stored_tensors import FileTensor, stored_tensors
 from fastsft.model.generic.unreached import Unreached
-from fastsft.model.stored_tensor import StoredTensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,7 +39,7 @@ class Placed:
     is_held: bool = False
     buffer: torch.dtype | None = None
     owners: list[tuple[nn.Module, str]] = field(default_factory=list)
-    stored: tuple[StoredTensor, ...] = ()
+    stored: tuple[FileTensor, ...] = ()
 
     @property
     def numel(self) -> int:
@@ -48,7 +47,7 @@ class Placed:
         return math.prod(self.shape)
 
     @property
-    def tensors(self) -> list[StoredTensor]:
+    def tensors(self) -> list[FileTensor]:
         """Those of `stored` that no parameter before it has described."""
         return [tensor for tensor in self.stored if not tensor.within]
 
@@ -113,7 +112,7 @@ def place(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
     own = {one.name: one.shape for one, _ in placed.values() if not one.is_adapter}
     stored = stored_tensors(model, own)
     for one, homes in placed.values():
-        one.stored = stored.get(one.name, (StoredTensor(one.name, one.shape),))
+        one.stored = stored.get(one.name, (FileTensor(one.name, one.shape),))
         units[homes.pop() if len(homes) == 1 else 0].parameters.append(one)
     _check_joined(units, type(model).__name__)
     return [unit for unit in units if unit.parameters or unit.block is None]

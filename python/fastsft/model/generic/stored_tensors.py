@@ -7,16 +7,17 @@ become; it is asked with tensors without memory, whose views tell their places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
-from fastsft.model.generic.carried import integer_buffers
 from fastsft.model.generic.empty_model import FAULTS, first_line
-from fastsft.model.generic.whole_model import older_renaming, whole_model
-from fastsft.model.stored_tensor import StoredTensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 _Shape = tuple[int, ...]
 
 
-def stored_tensors(
-    model: PreTrainedModel, shapes: Mapping[str, _Shape]
-) -> dict[str, tuple[StoredTensor, ...]]:
+def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
     """Of each parameter its tensors in files, end to end. shapes: of the parameters, in the model's order.
 
     ValueError for a parameter whose tensors are not its rows end to end.
@@ -57,17 +56,14 @@ def name_in_memory(model: PreTrainedModel, name: str) -> str:
     return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
 
-def _by_conversion(
-    model: PreTrainedModel, shapes: Mapping[str, _Shape]
-) -> dict[str, tuple[StoredTensor, ...]]:
+def _by_conversion(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
     try:
         from transformers.core_model_loading import (
             revert_weight_conversion,
         )
     except ImportError:  # transformers 4: what is in memory is in the files
         return {
-            name: (StoredTensor(name, shape, file_order=at),)
-            for at, (name, shape) in enumerate(shapes.items())
+            name: (FileTensor(name, shape, file_order=at),) for at, (name, shape) in enumerate(shapes.items())
         }
     places = {name: torch.empty(shape, device="meta").as_subclass(_Place) for name, shape in shapes.items()}
     try:
@@ -75,7 +71,7 @@ def _by_conversion(
     except FAULTS as error:
         raise _unknown(model, "its weights", first_line(error)) from error
     owners = {_storage(place): name for name, place in places.items()}
-    found: dict[str, list[StoredTensor]] = {name: [] for name in shapes}
+    found: dict[str, list[FileTensor]] = {name: [] for name in shapes}
     for at, (name, tensor) in enumerate(converted.items()):
         for owner, part in _parts(model, name, tensor, owners, shapes):
             found[owner].append(replace(part, file_order=at))
@@ -88,7 +84,7 @@ def _parts(
     tensor: torch.Tensor,
     owners: Mapping[int, str],
     shapes: Mapping[str, _Shape],
-) -> Iterator[tuple[str, StoredTensor]]:
+) -> Iterator[tuple[str, FileTensor]]:
     """The parameters that the tensor `name` of files is a part of, or consists of, each with its place."""
     shape, within = tuple(tensor.shape), 0
     rows = getattr(tensor, "rows", None)
@@ -97,17 +93,17 @@ def _parts(
         if owner is None or not each.is_contiguous():
             raise _unknown(model, name, "it is computed from parameters")
         if rows is None:
-            yield owner, StoredTensor(name, shape, int(each.storage_offset()))
+            yield owner, FileTensor(name, shape, int(each.storage_offset()))
             continue
         if tuple(each.shape) != shapes[owner]:
             raise _unknown(model, name, f"it has a part of {owner}")
-        yield owner, StoredTensor(name, shape, within=within)
+        yield owner, FileTensor(name, shape, within=within)
         within += each.numel()
 
 
 def _end_to_end(
-    model: PreTrainedModel, name: str, shape: _Shape, parts: list[StoredTensor]
-) -> tuple[StoredTensor, ...]:
+    model: PreTrainedModel, name: str, shape: _Shape, parts: list[FileTensor]
+) -> tuple[FileTensor, ...]:
     if len(parts) == 1 and parts[0].within is not None:
         return (parts[0],)
     ordered = tuple(sorted(parts, key=lambda part: part.first))
@@ -116,7 +112,7 @@ def _end_to_end(
         if part.first != end:
             raise _unknown(model, name, f"its tensors leave out or repeat elements from {end} on")
         end += part.numel
-    if end != StoredTensor(name, shape).numel:
+    if end != FileTensor(name, shape).numel:
         raise _unknown(model, name, f"its tensors have {end} of its elements")
     return ordered
 
@@ -155,3 +151,176 @@ class _Place(torch.Tensor):
         if function in _JOINING and (kwargs or {}).get("dim", [*args, 0][1]) == 0:
             made.rows = list(args[0] if args else kwargs["tensors"])
         return made
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """A tensor of the files, and of the engine.
+
+    first: its first element in the parameter, row by row. file_order: its number among all of the files.
+    within: where the tensor has several parameters, the first element of this one in it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    first: int = 0
+    file_order: int = 0
+    within: int | None = None
+
+    @property
+    def numel(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape)
+
+    def part_of(self, parameter: torch.Tensor) -> torch.Tensor:
+        """A view of `parameter`, or of anything of its shape."""
+        if tuple(parameter.shape) == self.shape:
+            return parameter
+        return parameter.view(-1).narrow(0, self.first, self.numel).view(self.shape)
+
+
+_ATTRIBUTE = "_fastsft_whole"  # of the text model
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """model: the whole one, without weights. in_files: the names of all tensors of its files."""
+
+    model: PreTrainedModel
+    in_files: Collection[str]
+
+    def name_in_memory(self, name: str) -> str:
+        """The name of a tensor of the files in `model`, by transformers' own rules for loading."""
+        return self._renamed(name)
+
+    def name_in_files(self, in_memory: str, usual: str) -> str:
+        """The name in the files of the parameter `in_memory`, or of a part of it.
+
+        usual: the name with which transformers saves it.
+        """
+        return usual if usual in self.in_files else self._by_memory.get(in_memory, usual)
+
+    @cached_property
+    def _by_memory(self) -> dict[str, str]:
+        return {self._renamed(name): name for name in self.in_files}
+
+    @cached_property
+    def _renamed(self) -> Callable[[str], str]:
+        return _renaming(self.model)
+
+
+def whole_model(model: nn.Module) -> WholeModel | None:
+    """The vision-text model that `model` is a part of; None for a model that is whole."""
+    found: WholeModel | None = vars(model).get(_ATTRIBUTE)
+    return found
+
+
+def as_part(text: PreTrainedModel, whole: WholeModel) -> PreTrainedModel:
+    """`text` with the names that its modules have in `whole`.
+
+    ValueError where neither `text` nor its decoder, next to a head of the same name, is one module there.
+    """
+    if len(paths := _paths(whole.model, text)) == 1:
+        part = _around(paths[0], text)
+    else:
+        _rename_decoder(text, whole.model)
+        part = text
+    object.__setattr__(part, _ATTRIBUTE, whole)
+    return part
+
+
+def _rename_decoder(text: PreTrainedModel, whole: PreTrainedModel) -> None:
+    head = text.get_output_embeddings()
+    children = [(name, module) for name, module in text.named_children() if module is not head]
+    name, decoder = children[0]
+    paths = _paths(whole, decoder)
+    inside = paths[0].removeprefix(f"{name}.") if len(paths) == 1 and len(children) == 1 else ""
+    if not inside or inside == paths[0] or _head(text) != _head(whole):
+        raise ValueError(
+            f"config.json: {type(whole).__name__} does not hold the {type(decoder).__name__} of "
+            f"{type(text).__name__} as its one text decoder; train this model with transformers' Trainer"
+        )
+    text._modules[name] = _around(inside, decoder)
+
+
+def _paths(whole: nn.Module, part: nn.Module) -> list[str]:
+    return [path for path, module in whole.named_modules() if type(module) is type(part)]
+
+
+def _around(path: str, module: nn.Module) -> Any:
+    for part in reversed(path.split(".")):
+        module = _Around(part, module)
+    return module
+
+
+def _head(model: PreTrainedModel) -> str | None:
+    head = model.get_output_embeddings()
+    return next((name for name, module in model.named_modules() if module is head), None)
+
+
+def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
+    """transformers' own rule by which the name of a tensor in files becomes one of `model`."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import (
+            WeightConverter,
+            WeightRenaming,
+            rename_source_key,
+        )
+    except ImportError:  # transformers 4
+        return lambda name: older_renaming(model, name)
+    mapping, known = get_model_conversion_mapping(model), model.state_dict()
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    prefix = model.base_model_prefix
+
+    def renamed(name: str) -> str:
+        found: str = rename_source_key(name, renamings, converters, prefix, known)[0]
+        return name if found not in known and name in known else found
+
+    return renamed
+
+
+def older_renaming(model: PreTrainedModel, name: str) -> str:
+    """The name in memory by the class's own rule of transformers 4; 5 has none, and keeps `name`.
+
+    Source: `_get_key_renaming_mapping` of transformers 4.57.
+    """
+    rules: dict[str, str] = getattr(model, "_checkpoint_conversion_mapping", None) or {}
+    for pattern, replacement in rules.items():
+        renamed, count = re.subn(pattern, replacement, name)
+        if count:
+            return renamed
+    return name
+
+
+class _Around(nn.Module):
+    """A module that is the one inside of it, and gives that a longer name."""
+
+    def __init__(self, name: str, inside: nn.Module) -> None:
+        super().__init__()
+        self._modules[name] = inside
+        object.__setattr__(self, "_inside", inside)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of the module inside, where this one has no such attribute."""
+        own = self.__dict__["_modules"].get(name)
+        return own if own is not None else getattr(self.__dict__["_inside"], name)
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """The module inside."""
+        return self._inside(*args, **kwargs)
+
+
+def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers of `model` that are saved with its weights and hold no floating-point numbers, by name."""
+    saved = {
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        for name in module._buffers.keys() - module._non_persistent_buffers_set
+    }
+    return {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name in saved and not buffer.is_floating_point()
+    }

@@ -14,7 +14,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.empty_model import empty_of, library_config
-from fastsft.model.generic.whole_model import WholeModel, as_part
+from fastsft.model.generic.stored_tensors import WholeModel, as_part
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.stored_weights import DTYPES, StoredTensor
 from fastsft.ranks.process_group import Groups

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft import _C
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.peft_names import base_name
 from fastsft.model.generic.placement import Unit
-from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
-from fastsft.model.generic.whole_model import whole_model
-from fastsft.model.stored_weights import DTYPES, StoredWeights
+from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory, whole_model
+from fastsft.model.stored_weights import DTYPES, OTHER_DTYPES, StoredWeights, UnitLayout, bits_of
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.messages import warn_once
+from fastsft.runtime.messages import tell, warn_once
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
-
-    from fastsft import _C
 
 
 def load_generic_weights(
@@ -30,8 +30,6 @@ def load_generic_weights(
     Of safetensors a rank touches the bytes of its own shards only. ValueError lists tensors that are missing,
     unknown or of another shape.
     """
-    from fastsft import _C
-
     agreement = Agreement(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
     agreement.settle(None)
@@ -173,3 +171,86 @@ def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
     return any(each in buffers for each in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
     )
+
+
+class StoredForm:
+    """plain: of the model, without weights."""
+
+    def __init__(self, plain: GenericModel, stored: StoredWeights) -> None:
+        self._stored, self._shapes = stored, dict(parameter_shapes(plain))
+        self.sorted = sort_names(plain.model, plain.units, stored.tensors)
+        self.names = self.sorted.names
+
+    def problems(self) -> list[str]:
+        """A line for each tensor that is missing, of another shape or type, or there under two names."""
+        missing = [name for name in self._shapes if name not in self.names]
+        found = [f"missing: {name}" for name in (*missing, *self.sorted.missing)]
+        for name, of_file in self.names.items():
+            entry = self._stored.tensors[of_file]
+            if list(entry.shape) != self._shapes[name]:
+                found.append(f"{of_file}: expected shape {self._shapes[name]}, got {list(entry.shape)}")
+            elif entry.dtype not in DTYPES:
+                found.append(f"{of_file}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+        return found + [f"config.json has no place for {each}" for each in self.sorted.without_place]
+
+    def second_copies(self) -> list[tuple[str, str]]:
+        """Names in the files of tied tensors: the one that is read, and another with the same values."""
+        return self.sorted.copies
+
+    def unneeded(self) -> list[str]:
+        """Tensors that the model computes itself, or that transformers leaves out."""
+        return [*self.sorted.tables, *self.sorted.ignored]
+
+
+def parameter_shapes(plain: GenericModel) -> list[tuple[str, list[int]]]:
+    """(name, shape) of the tensors of the files, in the order of the units; without adapters."""
+    parameters = (one for unit in plain.units for one in unit.parameters if not one.is_adapter)
+    return [(tensor.name, list(tensor.shape)) for one in parameters for tensor in one.tensors]
+
+
+def unit_layouts(plain: GenericModel) -> list[UnitLayout]:
+    """Of each trained unit: name, no digest, elements, and its tensors with shape and first element."""
+    layouts: list[UnitLayout] = []
+    for (at, part), places in zip(plain.parts(trained=True), plain.layout.places, strict=True):
+        sizes = {tensor.name: tensor.numel for one in part for tensor in one.tensors}
+        size = max((offset + sizes[name] for name, _, offset in places), default=0)
+        unit = plain.units[at].name
+        layouts.append((unit, None, size, [(name, list(shape), first) for name, shape, first in places]))
+    return layouts
+
+
+_SHOWN = 3
+_WORDS = {f"torch.{name}": stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
+
+
+def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
+    """Save the tensors `names` of `stored` with the engine's model.
+
+    Safetensors stay open and are read at each save; pickled tensors are kept in memory.
+    """
+    for name in names:
+        entry = stored.tensors[name]
+        shape = list(entry.shape)
+        if stored.is_pickled:
+            _C.carry_values(engine, name, entry.dtype, shape, bytes(bits_of(stored.read_any(name))))
+        else:
+            _C.carry_from_file(engine, name, entry.dtype, shape, str(entry.file), stored.data_begin(name))
+
+
+def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
+    """Save `value`, as it is now, under `name`."""
+    data = bytes(bits_of(value.detach().cpu().contiguous()))
+    _C.carry_values(engine, name, _WORDS[str(value.dtype)], list(value.shape), data)
+
+
+def tell_rest(carried: Sequence[str], ignored: Sequence[str], kind: str) -> None:
+    """Lines about tensors of the files that the class `kind` has no place for, or reads past."""
+    if carried:
+        tell(f"{kind} has no place for {_listed(carried)}: not trained, and saved as in the files")
+    if ignored:
+        tell(f"{kind} of transformers reads past {_listed(ignored)}: not trained, and not saved, as by it")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{len(names)} tensor{'' if len(names) == 1 else 's'} ({', '.join(names[:_SHOWN])}{more})"

@@ -27,7 +27,7 @@ class Computes(Protocol):
         """Rows of its embedding."""
 
 
-def forget_tuned_products() -> None:
+def forget_tuned_gemms() -> None:
     """cuBLASLt's first proposals from here on, in this process."""
     from fastsft import _C
 
@@ -35,14 +35,14 @@ def forget_tuned_products() -> None:
 
 
 def tuned_products(device: torch.device) -> dict[str, str] | None:
-    """This process's algorithms, for `keep_tuned_products` in another; None: first proposals."""
+    """This process's algorithms, for `restore_tuned_gemms` in another; None: first proposals."""
     from fastsft import _C
 
     products = _C.tuned_gemms()
     return None if products == "[]" else {"library": library(device), "products": products}
 
 
-def keep_tuned_products(saved: dict[str, str], device: torch.device) -> str | None:
+def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | None:
     """Run products by those of another process; why not, where a rank has another GPU or cuBLASLt.
 
     Collective: all ranks take them, or none.
@@ -63,7 +63,7 @@ def library(device: torch.device) -> str:
     return f"cuBLASLt {version} on {torch.cuda.get_device_name(device)}"
 
 
-def tune_products(model: Computes, engine: _C.Engine, device: torch.device, work: Workload) -> str:
+def tune_gemms(model: Computes, engine: _C.Engine, device: torch.device, work: Workload) -> str:
     """Measure the products of micro-batches up to those that `work` has, unless they are; a line about them.
 
     Collective: each rank measures, and the first rank's algorithms are taken by all.
@@ -75,7 +75,7 @@ def tune_products(model: Computes, engine: _C.Engine, device: torch.device, work
         return f"--tune_gemm True has no effect on {where}"
     if all(gather_objects(_C.tuned_gemms() != "[]")):
         return "matrix products run by the checkpoint's algorithms"
-    forget_tuned_products()
+    forget_tuned_gemms()
     sizes = sizes_to_tune(work.tokens)
     for tokens in sizes:
         dataset = micro_batch(work, tokens, model.vocab_size())

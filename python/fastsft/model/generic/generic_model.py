@@ -11,12 +11,10 @@ import torch
 from torch import nn
 
 from fastsft import _C
-from fastsft.model.generic.blocks import Block
+from fastsft.model.generic.blocks import Block, PlaceParameters, UnitParameters
 from fastsft.model.generic.head_loss import HeadLoss, Labels
-from fastsft.model.generic.number_formats import set_tables
 from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
-from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
 from fastsft.model.generic.placement import Placed, place
 from fastsft.model.generic.unreached import Unreached
 
@@ -212,3 +210,16 @@ def _tensors(one: Placed) -> _Described:
         )
         for tensor in one.tensors
     ]
+
+
+# Tables that are no buffers either: float32 whatever the weights are, and added to them.
+_TABLES = {"CTRLModel": "pos_encoding"}
+
+
+def set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Tables that transformers leaves in float32, which a model of `dtype` cannot be called with."""
+    for module in model.modules():
+        name = _TABLES.get(type(module).__name__, "")
+        table = vars(module).get(name)
+        if isinstance(table, torch.Tensor):
+            setattr(module, name, table.to(dtype))

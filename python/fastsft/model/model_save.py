@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fastsft.arguments.sizes import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
-from fastsft.model.file_sets import install_file_set, note_file_set
-from fastsft.model.saved_parts import tokenizer_to_save
-from fastsft.planning.device_memory import size_text
+from fastsft.model.family import ties_embeddings
+from fastsft.model.output_directory import (
+    check_free_space,
+    check_output_directory,
+    install_file_set,
+    note_file_set,
+    recover_directory,
+)
+from fastsft.model.stored_weights import BITS, StoredWeights, bits_of
 from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held, holds_lock
+from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import agreed_way, writes_small_files
-from fastsft.runtime.messages import tell_once
 from fastsft.runtime.output_files import write_below
 from fastsft.runtime.private_files import files_of
-from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.written_files import digest_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
 
 if TYPE_CHECKING:
+    import torch
+
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
     from fastsft.model.causal_lm import CausalLM
-    from fastsft.model.saved_parts import SavedTokenizer
-    from fastsft.model.trained import TrainedRun
 
 FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
 RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
-_BYTES_BELOW = 600  # of the longest path below --output_dir: three names, two of them of others
 
 Report = tuple[list[FileReport], list[RangeReport]]  # what a rank has written
 
@@ -145,58 +147,6 @@ def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
     return [*_C.join_ranges(ranges), *files]
 
 
-def check_output_directory(source: str | Path, directory: str | Path) -> None:
-    """ValueError when a save to `directory` would overwrite the model that training starts from."""
-    if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
-        raise ValueError(
-            f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
-            "never overwritten, choose another --output_dir"
-        )
-
-
-def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
-    """`check_output_directory`, and make the directory and write into it once; by rank 0, collective.
-
-    ValueError when the directory cannot be made or takes no files.
-    """
-    agreement = Agreement(f"preparing {directory}")
-    agreement.attempt_on_first(lambda: check_output_directory(source, directory))
-    agreement.attempt_on_first(lambda: _try_writing(Path(directory)))
-    agreement.settle(None)
-
-
-def _try_writing(directory: Path) -> None:
-    length, most = len(os.fsencode(os.path.abspath(directory))), os.pathconf("/", "PC_PATH_MAX")
-    if length + _BYTES_BELOW > most:
-        raise ValueError(
-            f"--output_dir: expected a path of at most {most - _BYTES_BELOW} bytes, as files of checkpoints "
-            f"are below it and a path may have {most}; got {length}: {str(directory)[:80]}...; choose a "
-            "shorter --output_dir"
-        )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        got = "a file" if os.path.isfile(directory) else error.strerror
-        raise ValueError(
-            f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
-            "--output_dir"
-        ) from error
-
-
-def check_free_space(directory: Path, needed: int) -> None:
-    """RuntimeError with the path, the bytes needed and the bytes free when `needed` bytes do not fit."""
-    from fastsft import _C
-
-    free = _C.available_bytes(str(directory))
-    if free < needed:
-        raise _C.FileError(
-            f"{directory}: a save needs {size_text(needed)}, {size_text(free)} are free; free some space or "
-            "choose another --output_dir"
-        )
-
-
 def finish_save_in_flight(trainer: TrainedRun) -> None:
     """Wait for the checkpoint that `trainer` writes during its training; collective.
 
@@ -205,36 +155,6 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
     saver = getattr(trainer, "saver", None)
     if saver is not None:
         saver.wait()
-
-
-def recover_directory(directory: str | Path) -> list[str]:
-    """Finish, give back or remove what a crash left in `directory`; the names of what was removed.
-
-    RuntimeError when it is no longer the directory that this process holds.
-    """
-    from fastsft import _C
-
-    check_still_held(directory)
-
-    finish_file_sets(directory)
-    unremoved: list[str] = []
-    names = list(_C.remove_leftovers(str(directory), unremoved))
-    tell_unremoved(unremoved)
-    return names
-
-
-def finish_file_sets(directory: str | Path) -> None:
-    """Give files of a model that a crash left half installed their names.
-
-    A set that cannot be finished is named in a line. It is removed where nothing in it is of use and this
-    process holds the directory (ranks/run_lock.py), and left where it is otherwise.
-    """
-    from fastsft import _C
-
-    for found in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
-        path = Path(directory) / found.name
-        done = "removed" if found.removed else "left as it is: take from it what you need, and remove it"
-        tell_once(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
@@ -325,3 +245,112 @@ def _install(
     staging.commit(name, manifest)
     check_still_held(folder)
     install_file_set(folder, name)
+
+
+class SavedTokenizer(Protocol):
+    """A tokenizer, of fastsft or another library, that writes its files."""
+
+    def save_pretrained(self, directory: str, /) -> object:
+        """Write all files into a directory that is there."""
+
+
+def tokenizer_to_save(trainer: object) -> SavedTokenizer | None:
+    """The tokenizer of a Trainer, else its data collator's, which transformers' Trainer saves then."""
+    own = getattr(trainer, "tokenizer", None)
+    if own is not None:
+        return cast(SavedTokenizer, own)
+    found = getattr(getattr(trainer, "data_collator", None), "tokenizer", None)
+    return cast(SavedTokenizer, found) if hasattr(found, "save_pretrained") else None
+
+
+class TrainedRun(Protocol):
+    """The Trainer itself. It may have a `tokenizer`, or a `data_collator` with one, and, while it trains, a
+    `saver`."""
+
+    @property
+    def args(self) -> TrainingArguments:
+        """Of the run."""
+
+    @property
+    def model(self) -> CausalLM:
+        """With its configuration."""
+
+    @property
+    def engine(self) -> _C.Engine:
+        """With the weights."""
+
+    @property
+    def state(self) -> TrainerState:
+        """Of the loop."""
+
+
+_SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+def save_given_weights(
+    trainer: TrainedRun, directory: str | Path, state_dict: Mapping[str, torch.Tensor]
+) -> None:
+    """Write a complete model directory with the tensors of `state_dict`; not collective.
+
+    Types and split into files are those of `--save_dtype` and `--max_shard_size`. All files take their names
+    together, when they are complete and durable. ValueError when `directory` is the model's own source.
+    """
+    from fastsft import _C
+
+    folder, form = Path(directory), ModelForm.of(trainer)
+    adapter = trainer.model.adapter_of(state_dict)
+    tensors = _of_files(trainer, _untied(state_dict, trainer.model.config))
+    staging = open_file_set(trainer, folder, form)
+    try:
+        path = staging.path
+        files = _write_weights(path, tensors, form, trainer.model) if adapter is None else adapter.write(path)
+        files += write_small_files(trainer, staging.path, form)
+        name = _C.file_set_name()
+        note_file_set(folder, files)
+        staging.commit(name, _C.Manifest(trainer.state.global_step, 1, "", files))
+        install_file_set(folder, name)
+    finally:
+        staging.discard()
+
+
+def _of_files(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """By the names of files, also what has the names of transformers 5 in memory."""
+    return {
+        stored: part
+        for name, tensor in tensors.items()
+        for stored, part in trainer.model.stored_parts(name, tensor.contiguous())
+    }
+
+
+def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Without the second name of tied weights, which files do not have."""
+    tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
+    return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
+
+
+def _write_weights(
+    path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
+) -> list[_C.FileDigest]:
+    """Write `tensors`, and those of the model's directory that are in no engine. The digests of the files."""
+    import torch
+
+    from fastsft import _C
+
+    carried = {each.name: each for each in model.carried() if each.name not in tensors}
+    forms = [(name, _SAFETENSORS_NAMES[form.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
+    forms += [(each.name, each.dtype, list(each.shape)) for each in carried.values()]
+    order = sorted(range(len(forms)), key=lambda number: -BITS[forms[number][1]])
+    stored = StoredWeights(model.source_directory) if carried else None
+    files = _C.WeightFiles(path, [_C.TensorSpec(*each) for each in forms], order, form.max_shard_size)
+    try:
+        for name in (forms[number][0] for number in order):
+            if stored is not None and name in carried:
+                whole = stored.read_any(name)
+            else:
+                whole = tensors[name].detach().to("cpu", getattr(torch, form.dtype)).contiguous()
+            files.write(bits_of(whole))
+        counts = (each.numel() for each in tensors.values()), (each.count for each in carried.values())
+        return list(files.commit(sum(map(sum, counts))))
+    except BaseException:
+        files.discard()
+        raise

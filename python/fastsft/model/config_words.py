@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.model.words.families import (
+from fastsft.model.rope_words import (
     DEFAULT_THETA,
     LAYER_KINDS,
     OLDER_KINDS,
+    PARAMETERS,
     SCALED,
+    SCALING,
     TWO_NAMES,
     WINDOWS,
-)
-from fastsft.model.words.rope import (
-    PARAMETERS,
-    SCALING,
     NoOlderWords,
     check_agree,
     check_scaled,

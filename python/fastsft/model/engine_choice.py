@@ -15,15 +15,15 @@ from fastsft.model.family import (
     check_family,
     check_floats,
     check_library,
+    check_model_code,
+    has_model_code,
     is_known_to_library,
     is_native,
     is_vision_text,
 )
 from fastsft.model.loaded_model import LoadedModel
-from fastsft.model.model_config import ModelConfig, model_config
+from fastsft.model.model_config import ModelConfig, config_directory, model_config, model_directory
 from fastsft.model.native_support import why_not_native
-from fastsft.model.remote_code import check_model_code, has_model_code
-from fastsft.model.source import config_directory, model_directory
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def model_of(
 
 
 def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
-    from fastsft.model.generic.causal_lm import GenericCausalLM
-    from fastsft.model.generic.trusted_code import TrustedCausalLM
+    from fastsft.model.generic.causal_lm import GenericCausalLM, TrustedCausalLM
     from fastsft.model.generic.vision_text import VisionTextModel
 
     kind = VisionTextModel if is_vision_text(config) else GenericCausalLM

@@ -13,16 +13,19 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.precision import compute_dtype
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.generic import stored_form
-from fastsft.model.generic.called_model import GenericModel
+from fastsft.model.context_length import check_switch, switch_length
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
-from fastsft.model.generic.padding import most_positions
-from fastsft.model.generic.rows import check_rows_for
-from fastsft.model.generic.stored_form import StoredForm
-from fastsft.model.generic.switching_rope import check_switch, switch_length
+from fastsft.model.generic.padding import check_rows_for, most_positions
+from fastsft.model.generic.stored_tensors import FileTensor
 from fastsft.model.generic.unreached import Unreached
-from fastsft.model.generic.weights import aliases, load_generic_weights
-from fastsft.model.stored_tensor import StoredTensor
+from fastsft.model.generic.weights import (
+    StoredForm,
+    aliases,
+    load_generic_weights,
+    parameter_shapes,
+    unit_layouts,
+)
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
 from fastsft.planning.memory_plan import Setting
 from fastsft.runtime.messages import warn_once
@@ -93,11 +96,11 @@ class GenericParts(CausalLM):
 
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
         """As CausalLM's. ValueError for a configuration that transformers does not take."""
-        return stored_form.parameter_shapes(self._plain)
+        return parameter_shapes(self._plain)
 
     def unit_layouts(self) -> list[UnitLayout]:
         """As CausalLM's; digests are not known."""
-        return stored_form.unit_layouts(self._plain)
+        return unit_layouts(self._plain)
 
     def load_saved(self, engine: _C.Engine, directory: str) -> None:
         """As CausalLM's; under all names that transformers may have given the tensors."""
@@ -123,7 +126,7 @@ class GenericParts(CausalLM):
         yield from ((part.name, part.part_of(tensor)) for part in parts)
 
     @cached_property
-    def _stored(self) -> dict[str, tuple[tuple[int, ...], tuple[StoredTensor, ...]]]:
+    def _stored(self) -> dict[str, tuple[tuple[int, ...], tuple[FileTensor, ...]]]:
         return {one.name: (one.shape, one.stored) for unit in self._plain.units for one in unit.parameters}
 
     def engine_config(self) -> dict[str, Any]:
