@@ -195,7 +195,7 @@ def in_both_words_of_older_release(config: dict[str, Any]) -> dict[str, Any]:
     """The file that fastsft makes of older words next to transformers 4."""
     from unittest import mock
 
-    from fastsft.model import config_words
+    from fastsft.model import config_words, rope_words
 
     with (
         mock.patch.object(config_words, "library_major", lambda: 4),
