@@ -58,7 +58,7 @@ def test_a_change_of_any_tensor_shows(model: Path, tmp_path: Path) -> None:
 
 
 def test_of_a_large_tensor_four_blocks_are_read(tmp_path: Path) -> None:
-    places = weight_identity._places(10_000_000)
+    places = weight_identity._sample_ranges(10_000_000)
     assert [count for _, count in places] == [4096] * 4
     assert places[0][0] == 0 and sum(places[-1]) == 10_000_000
     values = torch.zeros(2_500_000)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from fastsft.model.config import config_to_save
 from fastsft.model.config_words import in_both_words, in_older_words, missing_words
-from fastsft.model.context_length import stretch_positions
+from fastsft.model.context_length import extend_positions
 from fastsft.model.generic.placement import place
 from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
@@ -151,7 +151,7 @@ def test_a_script_that_sets_one_word_is_heard() -> None:
 
 def test_stretched_positions_are_in_both_words() -> None:
     config = ModelConfig(in_both_words(newer("llama", "default", None)))
-    assert stretch_positions(config, 256) is not None
+    assert extend_positions(config, 256) is not None
     saved = config_to_save(config, None, "float32")
     assert saved["rope_scaling"]["factor"] == saved["rope_parameters"]["factor"] == 4.0
     assert saved["rope_theta"] == saved["rope_parameters"]["rope_theta"] == 50_000

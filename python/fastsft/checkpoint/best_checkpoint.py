@@ -45,7 +45,7 @@ def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path
     only_model = agreement.attempt_on_first(lambda: _verify(Path(directory)))
     try:
         if agreement.settle_first(only_model) == "only model":
-            trainer.model.load_saved(trainer.engine, str(directory))
+            trainer.model.load_checkpoint_weights(trainer.engine, str(directory))
             return None
         saved = check_checkpoint(trainer, directory, "loaded")
     except ValueError as error:
@@ -73,7 +73,7 @@ def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
         agreement.settle(None)
     except ValueError:
         return False
-    trainer.model.load_saved(trainer.engine, str(directory))
+    trainer.model.load_checkpoint_weights(trainer.engine, str(directory))
     return True
 
 

@@ -46,7 +46,7 @@ def load_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> 
         return saved
     agreement = Agreement(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
-    trainer.model.load_saved_along(trainer.engine, str(directory))
+    trainer.model.load_extra_tensors(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
     if saved["world_size"] == agreement.world_size:
         agreement.attempt(lambda: restore_random_state(directory, agreement.rank))

@@ -247,7 +247,7 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
     if was is None or now is None or was == now:
         return
     is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
-    if not (is_free and trainer.model.keep_attention_kernel(was)):
+    if not (is_free and trainer.model.restore_attention_kernel(was)):
         warn_of_change(directory, "attention_kernel", was, now)
 
 

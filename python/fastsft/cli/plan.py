@@ -167,7 +167,7 @@ def _setting(args: argparse.Namespace) -> Setting:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     gpu = _gpu(args)
     model = _model(args)
-    if stretched := model.settle_positions(args.model_max_length):
+    if stretched := model.extend_context(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     check_reductions(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
@@ -189,7 +189,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         attention_kernel=args.attention_kernel,
     )
     setting = model.with_adapters_of_engine(setting)
-    return setting.with_called(model.activation_sizes(state.compute_dtype))
+    return setting.with_generic(model.activation_sizes(state.compute_dtype))
 
 
 def _model(args: argparse.Namespace) -> CausalLM:

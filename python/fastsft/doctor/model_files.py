@@ -12,12 +12,11 @@ from fastsft.doctor.source_words import words_read_past, written_by
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.merged_save import check_merged_place
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.config import has_safetensors
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import refuse_remote_code
 from fastsft.model.model_config import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights
-from fastsft.model.weights import pickled_files
+from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.runtime.messages import warn_once
 
 _MOST_NAMED = 5
@@ -63,7 +62,7 @@ def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> 
 def _settle_positions(model: CausalLM, longest: int) -> None:
     """A warning where positions are stretched; ProblemError for rows longer than the model can have."""
     try:
-        stretched = model.settle_positions(longest)
+        stretched = model.extend_context(longest)
     except ValueError as error:
         raise ProblemError(str(error), "lower --model_max_length") from None
     if stretched:

@@ -88,11 +88,11 @@ class AdaptedModel(CausalLM):
         self._along |= along
         self._values |= along
 
-    def saved_along(self) -> Mapping[str, torch.Tensor]:
+    def extra_tensors(self) -> Mapping[str, torch.Tensor]:
         """Frozen tensors that are saved with the adapter: the named base model has other values for them."""
         return self._along
 
-    def take_first_adapters(self) -> None:
+    def broadcast_adapters(self) -> None:
         """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
 
         ValueError for adapters of files that differ.
@@ -116,14 +116,14 @@ class AdaptedModel(CausalLM):
         super().load_weights(engine)
         put_values(engine, self._values)
 
-    def load_saved(self, engine: _C.Engine, directory: str) -> None:
+    def load_checkpoint_weights(self, engine: _C.Engine, directory: str) -> None:
         """The tensors of an adapter that was saved in `directory`; collective."""
         adapter = AdapterDirectory(directory)
         adapter.check(self.targets)
         put_values(engine, {name: adapter.read(name) for name in self.targets.shapes()})
-        self.load_saved_along(engine, directory)
+        self.load_extra_tensors(engine, directory)
 
-    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
+    def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
         """Frozen tensors that an adapter saved in `directory` has next to the trained ones; collective."""
         agreement = Agreement(f"loading {directory}")
         agreement.attempt(lambda: self._take_along(AdapterDirectory(directory)))
@@ -133,17 +133,19 @@ class AdaptedModel(CausalLM):
 
     def adapter_bytes(self) -> int:
         """Of the files that are saved in place of a model."""
-        return adapter_bytes(self.targets, self.saved_along())
+        return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
         """The trained tensors as they are now; collective, in the memory of every rank."""
         assert self.engine is not None  # built before there is something to save
-        return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters(), self.saved_along())
+        return SavedAdapter(
+            self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
+        )
 
-    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
+    def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
         """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
         return SavedAdapter(
-            self.settings, self.targets, values_of(state_dict, self.targets), self.saved_along()
+            self.settings, self.targets, values_of(state_dict, self.targets), self.extra_tensors()
         )
 
     def adapter_facts(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Targets, settled
 from fastsft.model.config import json_text
 from fastsft.model.generic.peft_names import without_layers
-from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
+from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of, stored_dtype
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
@@ -24,9 +24,8 @@ CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
 # Frozen tensors of the base model that peft saves with adapters of the head, or of a changed vocabulary.
-SAVED_ALONG = ("lm_head.weight", "model.embed_tokens.weight")
+EXTRA_TENSORS = ("lm_head.weight", "model.embed_tokens.weight")
 _SHOWN = 3
-_WORDS = {f"torch.{name}": stored for stored, name in DTYPES.items()}  # safetensors' of torch's
 
 
 class AdapterDirectory:
@@ -92,7 +91,7 @@ class AdapterDirectory:
         """ValueError unless the tensors are those of `targets`; a frozen head or embedding may be there."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
-        more = [name for name in self.shapes if name not in expected and name not in SAVED_ALONG]
+        more = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
         for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -179,7 +178,7 @@ def write_adapter(
     named = {name_in_file(name, targets): values[name].detach().float() for name in targets.shapes()}
     named |= {name_in_file(name, targets): value.detach() for name, value in (along or {}).items()}
     specs = [
-        _C.TensorSpec(name, _WORDS[str(named[name].dtype)], list(named[name].shape)) for name in sorted(named)
+        _C.TensorSpec(name, stored_dtype(named[name]), list(named[name].shape)) for name in sorted(named)
     ]
     writer = _C.SafetensorsWriter(str(Path(directory) / WEIGHTS_NAME), specs, {"format": "pt"})
     for name in sorted(named):

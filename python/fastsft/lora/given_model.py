@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
-from fastsft.lora.adapter_files import SAVED_ALONG, AdapterDirectory
+from fastsft.lora.adapter_files import EXTRA_TENSORS, AdapterDirectory
 from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class GivenPeftModel(AdaptedModel):
     """`module`, what peft's get_peft_model makes of a Llama-family model of transformers.
 
-    The engine trains copies of the adapters in fp32, next to a copy of the base model; `give_back` writes
+    The engine trains copies of the adapters in fp32, next to a copy of the base model; `copy_to_module` gives
     them over the module's, in their own type. Who reads them while `train` runs gets the newest ones.
     ValueError for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
     """
@@ -66,7 +66,7 @@ class GivenPeftModel(AdaptedModel):
         if named is None or named == self.vocab_size():
             return []
         trained, there = self.targets.shapes(), {name for name, _ in self._named()}
-        found = [name for name in SAVED_ALONG if name in there and name not in trained]
+        found = [name for name in EXTRA_TENSORS if name in there and name not in trained]
         if found:
             tell(
                 f"the vocabulary has {self.vocab_size()} rows, that of {self.settings.base_model} {named}: "
@@ -115,10 +115,10 @@ class GivenPeftModel(AdaptedModel):
         put_values(engine, self._values)
         self._note_weights()
 
-    def take_first_adapters(self) -> None:
+    def broadcast_adapters(self) -> None:
         """As AdaptedModel's; they are written into the module, as DDP does."""
         self._is_drawn = True  # peft has drawn them, or loaded them on every rank
-        super().take_first_adapters()
+        super().broadcast_adapters()
         write_values(self.module, self._values)
 
     def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -129,12 +129,12 @@ class GivenPeftModel(AdaptedModel):
 
     def base_weights(self) -> str | None:
         """As AdaptedModel's, of all values; on every rank."""
-        return self._identity_without(self.saved_along())
+        return self._identity_without(self.extra_tensors())
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
         """`base_weights` without the frozen tensors that an adapter saved in `directory` has itself.
 
-        These may be others than `saved_along`: older versions saved none, and which they are depends on
+        These may be others than `extra_tensors`: older versions saved none, and which they are depends on
         whether the named base model is found. ValueError where no adapter is saved there.
         """
         return self._identity_without(AdapterDirectory(directory).replaced(self.targets))
@@ -152,15 +152,15 @@ class GivenPeftModel(AdaptedModel):
         types = (type_of_digest(digest) for digest in frozen)
         return base_identity(VALUES, types, hashlib.sha256("\n".join(frozen).encode()).hexdigest())
 
-    def saved_along(self) -> Mapping[str, torch.Tensor]:
+    def extra_tensors(self) -> Mapping[str, torch.Tensor]:
         """As AdaptedModel's: of the module, where its vocabulary is not the base model's."""
         found = dict(self._named())
         return {name: found[name].detach() for name in dict.fromkeys([*self._resized, *self._along])}
 
-    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
+    def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
         """As AdaptedModel's, into the module as well."""
-        super().load_saved_along(engine, directory)
-        there = self.saved_along()
+        super().load_extra_tensors(engine, directory)
+        there = self.extra_tensors()
         other = {
             name: value
             for name, value in self._along.items()
@@ -174,7 +174,7 @@ class GivenPeftModel(AdaptedModel):
         now = tensor_digests(self._named()) if self._weights else {}
         return [name for name in now if now[name] != self._weights.get(name)]
 
-    def take_changed_weights(self) -> bool:
+    def load_changed_weights(self) -> bool:
         """Weights that a script has changed count; True for any; collective. ValueError on several ranks."""
         if self.engine is None:
             return False
@@ -189,11 +189,11 @@ class GivenPeftModel(AdaptedModel):
         self.load_weights(self.engine)
         return True
 
-    def take_weights_to_save(self, caller: str) -> bool:
-        """`take_changed_weights` before adapters are saved: collective."""
+    def load_weights_before_save(self, caller: str) -> bool:
+        """`load_changed_weights` before adapters are saved: collective."""
         if self.engine is None:
             return False
-        return self.take_written_weights() if self.engine_leads else self.take_changed_weights()
+        return self.load_written_weights() if self.engine_owns_weights else self.load_changed_weights()
 
     @property
     def training(self) -> bool:
@@ -204,37 +204,37 @@ class GivenPeftModel(AdaptedModel):
         """Put the module into the mode that transformers' Trainer puts it into."""
         self.module.train(training)
 
-    def begin_training(self, *, has_moved: bool) -> None:
+    def begin_training(self, *, is_stale: bool) -> None:
         """Reads of the module's parameters get the engine's from here on, until `end_training`."""
         assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), rename=engine_name)
-        self._live.begin(self._weights, is_stale=has_moved)
+        self._live.begin(self._weights, is_stale=is_stale)
 
     def end_training(self) -> None:
         """The module's parameters are as they were given or read last."""
         if self._live is not None:
             self._weights, self._live = self._live.end(), None
 
-    def weights_moved(self) -> None:
+    def mark_stale(self) -> None:
         """The engine has other weights than before."""
         if self._live is not None:
-            self._live.moved()
+            self._live.mark_stale()
 
     def refresh(self) -> None:
         """While `train` runs: write the newest weights into the module."""
         if self._live is not None:
             self._live.refresh()
 
-    def take_written_weights(self) -> bool:
+    def load_written_weights(self) -> bool:
         """While `train` runs: weights that a script wrote into the module count; True for any."""
-        return self._live is not None and self._live.take()
+        return self._live is not None and self._live.load_written()
 
-    def check_unwritten(self, event: str) -> None:
+    def check_no_writes(self, event: str) -> None:
         """ValueError for weights that a callback of `event` wrote within a step."""
         if self._live is not None:
             self._live.check_unchanged(event)
 
-    def give_back(self) -> None:
+    def copy_to_module(self) -> None:
         """Write the trained adapters into the module, rounded to their type; collective."""
         self.end_training()
         changed = self.changed_weights()
@@ -245,11 +245,11 @@ class GivenPeftModel(AdaptedModel):
         assert self.engine is not None  # which has trained
         write_values(self.module, self.engine.trained_parameters())
         self._note_weights()
-        self.engine_leads = False
+        self.engine_owns_weights = False
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """As AdaptedModel's, with what a script has changed; collective."""
-        self.take_weights_to_save("model.state_dict")
+        self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
     def weights_dtype(self) -> str:

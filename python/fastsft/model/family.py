@@ -1,4 +1,4 @@
-"""The architectures that fastsft trains, checked before anything else is read."""
+"""The architectures that fastsft trains: their defaults, and checks before anything else is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object
 from fastsft.runtime.terminal_text import one_line
 
-# Of configurations: what else than text a model reads.
+MODEL, CONFIG = "AutoModelForCausalLM", "AutoConfig"
+_TOKENIZER = "AutoTokenizer"
+DEFAULT_ATTENTION = "sdpa"  # transformers' default for attn_implementation
+CAP = "attn_logit_softcapping"
+_WITHOUT_CAP = ("sdpa",)
+_DEFAULT_CAP = 50.0
+_DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
+
+# Settings of encoders for other inputs than text.
 _TOWERS = (
     "vision_config",
     "audio_config",
@@ -24,35 +32,34 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
-# Vision-text models of which the text decoder is trained: transformers' causal language model of their
-# `text_config` computes texts as the whole model does (tests/model/test_vision_text.py).
+# Vision-text families whose text decoder is trained: for texts, transformers' causal language model of their
+# `text_config` computes the same as the whole model (tests/model/test_vision_text.py).
 VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
-# Families whose configuration class ties the embedding and the head, and has a padding row, where
-# config.json says nothing.
+# Families whose configuration class has tied embeddings and a padding row as defaults.
 _GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
-    """True where embedding and head are one tensor, by config.json or, for a native family, its default."""
+    """Return True if embedding and head are tied, by config.json or the default of a native family."""
     return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
 
 
 def padding_row(config: Mapping[str, Any]) -> Any:
-    """`pad_token_id`; where config.json does not name it, the default of the family."""
+    """Return `pad_token_id`, by config.json or the default of a native family."""
     return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
-    """True for a model_type that the native engine computes."""
+    """Return True if the native engine computes this model_type."""
     from fastsft import _C
 
     return config.get("model_type") in _C.model_families()
 
 
 def is_known_to_library(config: Mapping[str, Any]) -> bool:
-    """True for a model_type of which the installed transformers has a causal language model.
+    """Return True if the installed transformers has a causal language model of this model_type.
 
-    ValueError where transformers is not there.
+    ValueError without transformers.
     """
     _check_installed(config)
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -60,8 +67,8 @@ def is_known_to_library(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
-def check_library(config: Mapping[str, Any]) -> None:
-    """ValueError for a vision-text model that the installed transformers does not have."""
+def check_vision_text(config: Mapping[str, Any]) -> None:
+    """Raise ValueError if the installed transformers lacks this vision-text model."""
     _check_installed(config)
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
@@ -83,7 +90,7 @@ def _check_installed(config: Mapping[str, Any]) -> None:
 
 
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError with the path and the way out for a model_type that the native engine does not know."""
+    """Raise ValueError for a model_type that the native engine does not compute."""
     from fastsft import _C
 
     if is_native(config):
@@ -108,12 +115,12 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """True for a vision-text model of a family whose text decoder is trained."""
+    """Return True for a vision-text model of a family whose text decoder is trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
-    """ValueError for a model that is more than a text decoder: its other half would be trained on nothing."""
+    """Raise ValueError for a model with other parts than a text decoder: texts would not train them."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
@@ -129,23 +136,20 @@ def check_decoder(config: Mapping[str, Any], where: str) -> None:
 
 
 def check_floats(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError for a model whose configuration says that its weights are quantised."""
-    found = config.get("quantization_config")
-    if not found:
+    """Raise ValueError if the configuration says that the weights are quantised."""
+    settings = config.get("quantization_config")
+    if not settings:
         return
-    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
     raise ValueError(
-        f"{directory / 'config.json'}: quantization_config ({one_line(str(method or found))[:60]}): its "
+        f"{directory / 'config.json'}: quantization_config ({one_line(str(method or settings))[:60]}): its "
         "weights are quantised, and fastsft trains float weights; name the model that it was made of (LoRA "
         "with --q_lora True has it in 4 bits)"
     )
 
 
-_DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
-
-
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError for a share of dropped values that is none: transformers says so in the first step only."""
+    """Raise ValueError for dropout settings outside of 0 to 1, which transformers finds in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -160,22 +164,16 @@ def _named(config: Mapping[str, Any]) -> str:
 
 
 def _library_version() -> str:
-    from importlib.metadata import version
-
-    return version("transformers")
-
-
-MODEL, CONFIG = "AutoModelForCausalLM", "AutoConfig"
-_TOKENIZER = "AutoTokenizer"
+    return importlib.metadata.version("transformers")
 
 
 def has_model_code(config: Mapping[str, Any]) -> bool:
-    """True if config.json names a model class of the directory's own code."""
+    """Return True if config.json names a model class in code of its directory."""
     return MODEL in _classes(config)
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """ValueError for --engine native, and for code that is not in files of the directory."""
+    """Raise ValueError for --engine native, and for code that is not in a file of the directory."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(
@@ -193,17 +191,16 @@ def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) ->
 
 
 def code_file(reference: object) -> str | None:
-    """`modeling_x.py` of "modeling_x.XForCausalLM"; None for what is no module of the directory."""
+    """Return `modeling_x.py` for "modeling_x.XForCausalLM"; None if it names no module of the directory."""
     parts = reference.split(".") if isinstance(reference, str) else []
     return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None
 
 
 def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
-    """ValueError for a class in `auto_map` that transformers would take in the place of its own, and that
-    is not run here.
+    """Raise ValueError for classes in `auto_map` that transformers would run, and fastsft does not.
 
-    config: the content of config.json. runs_model: the model's own classes are. For runs that trust code;
-    others train the family's own class, as transformers does.
+    For runs with --trust_remote_code True. config: content of config.json. runs_model: the model's own
+    classes are run.
     """
     if not runs_model:
         _refuse(directory / "config.json", _classes(config), (CONFIG, MODEL))
@@ -223,37 +220,24 @@ def _refuse(path: Path, classes: Mapping[str, Any], names: tuple[str, ...]) -> N
 
 
 def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The classes that auto_map names; old tokenizers have theirs alone."""
-    found = content.get("auto_map")
-    if isinstance(found, list | tuple):
-        return {_TOKENIZER: found}
-    return {name: each for name, each in found.items() if each} if isinstance(found, Mapping) else {}
-
-
-DEFAULT_ATTENTION = "sdpa"  # of a model that transformers loads without attn_implementation
-
-
-CAP = "attn_logit_softcapping"
-
-
-_WITHOUT_CAP = ("sdpa",)
-
-
-_DEFAULT_CAP = 50.0
+    """Return the classes that auto_map names; in old tokenizers it is a plain list."""
+    classes = content.get("auto_map")
+    if isinstance(classes, list | tuple):
+        return {_TOKENIZER: classes}
+    return {name: value for name, value in classes.items() if value} if isinstance(classes, Mapping) else {}
 
 
 def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
-    """`config` as transformers computes it with the implementation `attention`.
+    """Return `config` as transformers computes it with the implementation `attention`.
 
-    torch's scaled dot product has no bound of scores: transformers' sdpa leaves Gemma 2's out, and eager,
-    flash and flex attention have it.
+    transformers' sdpa ignores Gemma 2's cap of attention scores; eager, flash and flex attention apply it.
     """
-    return {**config, CAP: None} if _leaves_out(config, attention) else dict(config)
+    return {**config, CAP: None} if _ignores_cap(config, attention) else dict(config)
 
 
-def tell_left_out(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
-    """A line where `as_computed` leaves something out; for those who compute. trains: how to keep it, too."""
-    if not _leaves_out(config, attention):
+def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
+    """Print a notice if `attention` ignores the cap. trains: say also how to train with it."""
+    if not _ignores_cap(config, attention):
         return
     version = _library_with_cap()
     installed = f"; transformers {version}, which is installed, computes with it (eager attention)"
@@ -268,19 +252,19 @@ def tell_left_out(config: Mapping[str, Any], attention: str, *, trains: bool = T
 
 @cache
 def _library_with_cap() -> str | None:
-    """The version of the installed transformers where its default attention for Gemma 2 has the bound.
+    """Return the version of the installed transformers if its default attention caps Gemma 2's scores.
 
-    That is where Gemma 2 is loaded with eager attention because its classes refuse sdpa. Nothing is imported.
+    Then its Gemma 2 classes refuse sdpa and load with eager attention. Nothing is imported.
     """
-    found = importlib.util.find_spec("transformers")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
         return None
-    source = Path(found.origin).parent / "models" / "gemma2" / "modeling_gemma2.py"
+    source = Path(spec.origin).parent / "models" / "gemma2" / "modeling_gemma2.py"
     if not source.is_file() or "_supports_sdpa = False" not in source.read_text(encoding="utf-8"):
         return None
     return importlib.metadata.version("transformers")
 
 
-def _leaves_out(config: Mapping[str, Any], attention: str) -> bool:
+def _ignores_cap(config: Mapping[str, Any], attention: str) -> bool:
     caps = config.get("model_type") == "gemma2" and config.get(CAP, _DEFAULT_CAP) is not None
     return caps and attention in _WITHOUT_CAP

@@ -1,4 +1,4 @@
-"""The configuration of a model: config.json, mutable, read from a file, a directory or the hub."""
+"""Opens a model's directory or hub snapshot and its config.json (ModelConfig)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.config import check_config_types, has_safetensors, json_text
+from fastsft.model.config import check_config_types, json_text
 from fastsft.model.config_words import as_computed_here, in_both_words
 from fastsft.model.rope_words import check_agree, set_rope
+from fastsft.model.weights import has_safetensors
 from fastsft.runtime.hub import hub_reason
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
 
+DEFAULT_MODEL = "facebook/opt-125m"  # of FastChat's ModelArguments
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_CODE = "*.py"
+_PICKLED = "*.bin"
+# Files for other programs: Mistral's weight format, and all in folders (onnx, original, ...).
+_OTHERS = ("consolidated*", "*/*")
+_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
+
 
 class ModelConfig(dict[str, Any]):
-    """config.json, mutable; keys are attributes too. What is here when the model is saved is written."""
+    """A mutable config.json, with keys as attributes, too. A save writes its content at that moment."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -28,21 +37,21 @@ class ModelConfig(dict[str, Any]):
         self[name] = value
 
     def __setitem__(self, name: str, value: object) -> None:
-        """Set a key; of two words for one rotation the last one counts, and the other goes."""
+        """Set a key; an older or newer key for the same RoPE setting is removed."""
         set_rope(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain copy."""
+        """Return a plain copy."""
         return dict(self)
 
     def to_json_string(self) -> str:
-        """As JSON, for trackers."""
+        """Return JSON, for trackers."""
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, in the words of transformers 4 and 5, into `save_directory`; on calling ranks.
+        """Write config.json, with the keys of transformers 4 and 5, into `save_directory` on this rank.
 
-        What a save of the model has said there about weights and tokenizer stays.
+        Keys about weights and tokenizer that a save of the model has written there stay.
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +60,21 @@ class ModelConfig(dict[str, Any]):
         replace_file(path, ModelConfig(in_both_words({**self, **kept})).to_json_string())
 
 
-_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
+def model_config(name: str) -> ModelConfig:
+    """Read the configuration of a JSON file, a directory or a hub model. ValueError if there is none."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _read_config(path)
+    return config_of_directory(config_directory(name))
+
+
+def config_of_directory(directory: Path) -> ModelConfig:
+    """Read config.json of a model directory. ValueError if there is none."""
+    path = file_inside(directory, "config.json")
+    if path is None:
+        hint = _adapter_hint(directory)
+        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
+    return _read_config(path)
 
 
 def _read_config(path: Path) -> ModelConfig:
@@ -61,16 +84,8 @@ def _read_config(path: Path) -> ModelConfig:
     return ModelConfig(content)
 
 
-def config_of_directory(directory: Path) -> ModelConfig:
-    path = file_inside(directory, "config.json")
-    if path is None:
-        hint = _adapter_hint(directory)
-        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
-    return _read_config(path)
-
-
 def _adapter_hint(directory: Path) -> str:
-    """The end of a message where `directory` is an adapter; empty for others."""
+    """Return the end of a message if `directory` is an adapter, else ""."""
     if not (directory / "adapter_config.json").is_file():
         return ""
     return (
@@ -79,27 +94,19 @@ def _adapter_hint(directory: Path) -> str:
     )
 
 
-def model_config(name: str) -> ModelConfig:
-    """The configuration alone: of a JSON file, a directory or a hub model. ValueError when there is none."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return _read_config(path)
-    return config_of_directory(config_directory(name))
-
-
-DEFAULT_MODEL = "facebook/opt-125m"  # of FastChat's ModelArguments
-_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
-_CODE = "*.py"
-_PICKLED = "*.bin"
-# Files of other programs: weights in the form of Mistral's, everything in folders (onnx, original, ...).
-_OTHERS = ("consolidated*", "*/*")
+def write_both_words(directory: str | Path) -> None:
+    """Add missing keys of transformers 4 or 5 to config.json of a model that transformers has saved."""
+    path = Path(directory) / "config.json"
+    written = read_json_object(path)
+    if (complete := in_both_words(as_computed_here(written))) != written:
+        replace_file(path, json_text(complete))
 
 
 def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
-    """A local directory, or the snapshot of a hub model, whose files are downloaded when not there yet.
+    """Return a local directory, or the snapshot of a hub model, downloading missing files.
 
-    Pickled weights are downloaded where there are no safetensors; Python files with has_code. ValueError when
-    `name` is neither.
+    Pickled weights are downloaded if there are no safetensors, Python files with has_code. ValueError if
+    `name` is neither a directory nor a hub model.
     """
     if (path := local_directory(name)) is not None:
         return path
@@ -108,12 +115,12 @@ def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool =
 
 
 def config_directory(name: str, cache_dir: str | None = None) -> Path:
-    """`model_directory`, of which nothing but config.json is downloaded."""
+    """Return `model_directory(name)`, downloading only config.json."""
     return local_directory(name) or _snapshot(name, cache_dir, ["config.json"])
 
 
 def local_directory(name: str) -> Path | None:
-    """The directory; None for what may be a hub model. ValueError for what can be neither."""
+    """Return the directory; None if `name` may be a hub model. ValueError if it can be neither."""
     path = Path(name).expanduser()
     if path.is_dir():
         check_name(path.absolute(), "--model_name_or_path")
@@ -140,17 +147,9 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
 
 
 def of_default(name: str) -> str:
-    """The end of a message about FastChat's default model; empty for others."""
+    """Return the end of a message about FastChat's default model, else ""."""
     return (
         "; it is FastChat's default: name your model with --model_name_or_path"
         if name == DEFAULT_MODEL
         else ""
     )
-
-
-def write_both_words(directory: str | Path) -> None:
-    """Rewrite config.json of a model in memory that was saved to `directory`, if it lacks words."""
-    path = Path(directory) / "config.json"
-    found = read_json_object(path)
-    if (made := in_both_words(as_computed_here(found))) != found:
-        replace_file(path, json_text(made))

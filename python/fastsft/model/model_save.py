@@ -1,4 +1,7 @@
-"""Writes a complete Hugging Face model directory (docs/spec/trainer_semantics.md, sections 19 to 24)."""
+"""Saves a model as a complete Hugging Face directory: from the engine, or from a script's state_dict.
+
+Rules: docs/spec/trainer_semantics.md, sections 19 to 24.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from fastsft.model.output_directory import (
     note_file_set,
     recover_directory,
 )
-from fastsft.model.stored_weights import BITS, StoredWeights, bits_of
+from fastsft.model.stored_weights import BITS, STORED_NAMES, StoredWeights, bits_of
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import agreed_way, writes_small_files
@@ -37,23 +40,42 @@ if TYPE_CHECKING:
 FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
 RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
 
-Report = tuple[list[FileReport], list[RangeReport]]  # what a rank has written
+Report = tuple[list[FileReport], list[RangeReport]]  # files and ranges that a rank has written
+
+
+class TrainedRun(Protocol):
+    """The attributes of a Trainer that a save reads; the Trainer is in a later room.
+
+    It may also have a `tokenizer`, or a `data_collator` with one, and while it trains a `saver`.
+    """
+
+    @property
+    def args(self) -> TrainingArguments: ...
+
+    @property
+    def model(self) -> CausalLM: ...
+
+    @property
+    def engine(self) -> _C.Engine: ...
+
+    @property
+    def state(self) -> TrainerState: ...
 
 
 @dataclass(frozen=True)
 class ModelForm:
-    """Format of the written weights."""
+    """Type and maximal file size of the written weights."""
 
     dtype: str
     max_shard_size: int
 
     @classmethod
     def of(cls, trainer: TrainedRun) -> ModelForm:
-        """By `--save_dtype` and `--max_shard_size`."""
+        """Read `--save_dtype` and `--max_shard_size`."""
         return cls(_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
     def bytes(self, trainer: TrainedRun) -> int:
-        """Of all weight files that a save of `trainer` writes."""
+        """Return the size of all weight files that a save of `trainer` writes."""
         from fastsft import _C
 
         if (adapter := trainer.model.adapter_bytes()) is not None:
@@ -62,7 +84,7 @@ class ModelForm:
 
 
 def _save_dtype(trainer: TrainedRun) -> str:
-    """`--save_dtype`, where auto is the type of the source weights."""
+    """Return `--save_dtype`; "auto" is the type of the source weights."""
     chosen = trainer.args.save_dtype
     return trainer.model.weights_dtype() if chosen == "auto" else chosen
 
@@ -70,15 +92,15 @@ def _save_dtype(trainer: TrainedRun) -> str:
 def save_model_directory(
     trainer: TrainedRun, directory: str | Path, caller: str = "save_model_directory"
 ) -> None:
-    """Write weights, config, generation config, tokenizer and training_args.json; collective.
+    """Write weights, config, generation config, tokenizer and training_args.json. Collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
-    (`--save_mode`), and read back. Of a model with adapters these are written in their place, whole. All
-    files take their names together, when they are complete and durable; weight files of an earlier save are
-    removed. What a script wrote into a given model is saved. caller: what messages begin with. ValueError
-    when `directory` is the model's own source, and for parameters that the engine does not have.
+    (`--save_mode`), and read back; for a model with adapters only these are written. All files take their
+    names together, when they are complete and durable, and weight files of an earlier save are removed.
+    Values that a script wrote into a given model are saved. caller: begins messages. ValueError if
+    `directory` is the model's source, and for parameters that the engine does not have.
     """
-    trainer.model.take_weights_to_save(caller)
+    trainer.model.load_weights_before_save(caller)
     folder, args = Path(directory), trainer.args
     finish_save_in_flight(trainer)
     form, adapter = ModelForm.of(trainer), trainer.model.adapter_to_save()
@@ -93,8 +115,8 @@ def save_model_directory(
         if adapter is not None:
             agreement.attempt_if(writes, lambda: files.extend(adapter.write(path)))
         else:
-            way, _ = agreed_way(args, path, agreement)
-            files, ranges = write_weights(trainer.engine, path, form, way, args, agreement)
+            mode, _ = agreed_way(args, path, agreement)
+            files, ranges = write_weights(trainer.engine, path, form, mode, args, agreement)
         agreement.attempt_if(writes, lambda: files.extend(write_small_files(trainer, path, form)))
         reports = agreement.settle(([digest_tuple(item) for item in files], ranges))
         agreement.attempt_if(writes, lambda: _install(trainer, staging, folder, reports, files))
@@ -105,16 +127,16 @@ def save_model_directory(
 
 
 def write_weights(
-    engine: _C.Engine, path: str, form: ModelForm, way: str, args: TrainingArguments, agreement: Agreement
+    engine: _C.Engine, path: str, form: ModelForm, mode: str, args: TrainingArguments, agreement: Agreement
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
-    """Write the weight files into the new directory `path` and read them back; collective.
+    """Write the weight files into the new directory `path` and read them back. Collective.
 
-    Returns the digests of whole files that this rank wrote, and of the ranges that it wrote of others.
+    mode: parallel or streamed. Return the digests of the whole files and of the ranges that this rank wrote.
     """
     from fastsft import _C
 
     options: dict[str, Any] = {"dtype": form.dtype, "max_shard_size": form.max_shard_size}
-    if way != "parallel":
+    if mode != "parallel":
         writes = writes_small_files(args) if args.save_on_each_node else None
         return list(_C.save_model(engine, path, **options, writes=writes)), []
     written = agreement.attempt(
@@ -126,31 +148,31 @@ def write_weights(
 
 
 def digest_tuple(digest: _C.FileDigest) -> FileReport:
-    """A FileDigest that can travel."""
+    """Return a FileDigest as a tuple, to send to other ranks."""
     return digest.name, digest.size, digest.crc32c
 
 
 def range_tuple(digest: _C.RangeDigest) -> RangeReport:
-    """A RangeDigest that can travel."""
+    """Return a RangeDigest as a tuple, to send to other ranks."""
     return digest.name, digest.offset, digest.size, digest.crc32c
 
 
 def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
-    """FileDigests of all files from the reports of all ranks. RuntimeError when bytes are missing."""
+    """Join the reports of all ranks into FileDigests. RuntimeError if bytes are missing."""
     from fastsft import _C
 
     files: list[_C.FileDigest] = []
     ranges: list[_C.RangeDigest] = []
-    for own, parts in reports:
-        files += [_C.FileDigest(*item) for item in own]
+    for whole_files, parts in reports:
+        files += [_C.FileDigest(*item) for item in whole_files]
         ranges += [_C.RangeDigest(*item) for item in parts]
     return [*_C.join_ranges(ranges), *files]
 
 
 def finish_save_in_flight(trainer: TrainedRun) -> None:
-    """Wait for the checkpoint that `trainer` writes during its training; collective.
+    """Wait for the checkpoint that `trainer` is writing, and raise its error. Collective.
 
-    What it has written so far would be taken for what a crash left. Raises when it fails, as the saver.
+    Otherwise `recover_directory` would remove its unfinished files as leftovers of a crash.
     """
     saver = getattr(trainer, "saver", None)
     if saver is not None:
@@ -158,7 +180,7 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
-    """JSON files, and code, of a model directory as they are to be now; next to adapters the arguments."""
+    """Return JSON files and code of a model directory as of now; for adapters only the arguments."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -166,7 +188,7 @@ def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
 
 
 def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str, str]:
-    """Configuration, generation configuration and code of a saved model whose weights have `save_dtype`."""
+    """Return configuration, generation configuration and code for a model saved in `save_dtype`."""
     config, generation = model.config, model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype, model.class_name())),
@@ -176,16 +198,16 @@ def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str
 
 
 def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[_C.FileDigest]:
-    """Write small files into a new directory, durable on return. Their digests."""
+    """Write small files into a new directory, durable on return. Return their digests."""
     from fastsft import _C
 
     return [_C.write_file(str(Path(directory) / name), content) for name, content in texts.items()]
 
 
 def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> list[_C.FileDigest]:
-    """Write the files of the tokenizer's save_pretrained, in folders too, into a new directory. The digests.
+    """Write the files of the tokenizer's save_pretrained into a new directory. Return their digests.
 
-    The files are durable on return; folders are when the directory is committed.
+    Files, also in folders, are durable on return; folders when the directory is committed.
     """
     if tokenizer is None:
         return []
@@ -199,7 +221,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
 
 def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:
-    """Write the file `name`, which may be in a folder below `directory`, durable on return. Its digest."""
+    """Write the file `name`, perhaps in a folder of `directory`, durable on return. Return its digest."""
     from fastsft import _C
 
     data = content.encode() if isinstance(content, str) else content
@@ -208,7 +230,7 @@ def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDi
 
 
 def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.AtomicDirectory:
-    """A staging directory in `folder`, on the rank that writes. RuntimeError when the disk is too small."""
+    """Make a staging directory in `folder`, on the writing rank. RuntimeError if the disk is too small."""
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
@@ -220,7 +242,7 @@ def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.Atom
 
 
 def write_small_files(trainer: TrainedRun, path: str, form: ModelForm) -> list[_C.FileDigest]:
-    """Configuration, tokenizer and arguments into a new directory, durable on return. Their digests."""
+    """Write configuration, tokenizer and arguments, durable on return. Return their digests."""
     digests = write_texts(small_texts(trainer, form.dtype), path)
     return digests + write_tokenizer(tokenizer_to_save(trainer), path)
 
@@ -230,15 +252,14 @@ def _install(
     staging: _C.AtomicDirectory | None,
     folder: Path,
     reports: list[Report],
-    own: list[_C.FileDigest],
+    local_files: list[_C.FileDigest],
 ) -> None:
-    """Commit the set and give its files their names; of each node by its own writer, who has `staging`."""
+    """Commit the set and install its files, on the writing rank, or on that of each node."""
     from fastsft import _C
 
     assert staging is not None
 
-    each = trainer.args.save_on_each_node
-    files = own if each else joined_digests(reports)
+    files = local_files if trainer.args.save_on_each_node else joined_digests(reports)
     name = _C.file_set_name()
     manifest = _C.Manifest(getattr(trainer.state, "global_step", 0), trainer.engine.world_size, "", files)
     note_file_set(folder, files)
@@ -248,58 +269,34 @@ def _install(
 
 
 class SavedTokenizer(Protocol):
-    """A tokenizer, of fastsft or another library, that writes its files."""
+    """A tokenizer of fastsft or another library."""
 
     def save_pretrained(self, directory: str, /) -> object:
-        """Write all files into a directory that is there."""
+        """Write all files into an existing directory."""
 
 
 def tokenizer_to_save(trainer: object) -> SavedTokenizer | None:
-    """The tokenizer of a Trainer, else its data collator's, which transformers' Trainer saves then."""
-    own = getattr(trainer, "tokenizer", None)
-    if own is not None:
-        return cast(SavedTokenizer, own)
-    found = getattr(getattr(trainer, "data_collator", None), "tokenizer", None)
-    return cast(SavedTokenizer, found) if hasattr(found, "save_pretrained") else None
-
-
-class TrainedRun(Protocol):
-    """The Trainer itself. It may have a `tokenizer`, or a `data_collator` with one, and, while it trains, a
-    `saver`."""
-
-    @property
-    def args(self) -> TrainingArguments:
-        """Of the run."""
-
-    @property
-    def model(self) -> CausalLM:
-        """With its configuration."""
-
-    @property
-    def engine(self) -> _C.Engine:
-        """With the weights."""
-
-    @property
-    def state(self) -> TrainerState:
-        """Of the loop."""
-
-
-_SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+    """Return the Trainer's tokenizer, else its data collator's, as transformers' Trainer does."""
+    tokenizer = getattr(trainer, "tokenizer", None)
+    if tokenizer is not None:
+        return cast(SavedTokenizer, tokenizer)
+    tokenizer = getattr(getattr(trainer, "data_collator", None), "tokenizer", None)
+    return cast(SavedTokenizer, tokenizer) if hasattr(tokenizer, "save_pretrained") else None
 
 
 def save_given_weights(
     trainer: TrainedRun, directory: str | Path, state_dict: Mapping[str, torch.Tensor]
 ) -> None:
-    """Write a complete model directory with the tensors of `state_dict`; not collective.
+    """Write a complete model directory with the tensors of `state_dict`, on this rank alone.
 
-    Types and split into files are those of `--save_dtype` and `--max_shard_size`. All files take their names
-    together, when they are complete and durable. ValueError when `directory` is the model's own source.
+    FastChat's older scripts gather a state_dict themselves. Format and installation are those of
+    `save_model_directory`. ValueError if `directory` is the model's source.
     """
     from fastsft import _C
 
     folder, form = Path(directory), ModelForm.of(trainer)
-    adapter = trainer.model.adapter_of(state_dict)
-    tensors = _of_files(trainer, _untied(state_dict, trainer.model.config))
+    adapter = trainer.model.adapter_from_state_dict(state_dict)
+    tensors = _file_tensors(trainer, _without_tied(state_dict, trainer.model.config))
     staging = open_file_set(trainer, folder, form)
     try:
         path = staging.path
@@ -313,8 +310,8 @@ def save_given_weights(
         staging.discard()
 
 
-def _of_files(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """By the names of files, also what has the names of transformers 5 in memory."""
+def _file_tensors(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors by their names in files, which transformers 5 has others for in memory."""
     return {
         stored: part
         for name, tensor in tensors.items()
@@ -322,8 +319,10 @@ def _of_files(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[
     }
 
 
-def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Without the second name of tied weights, which files do not have."""
+def _without_tied(
+    state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    """Drop a tied head, which files do not have."""
     tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
@@ -331,26 +330,26 @@ def _untied(state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -
 def _write_weights(
     path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
 ) -> list[_C.FileDigest]:
-    """Write `tensors`, and those of the model's directory that are in no engine. The digests of the files."""
+    """Write `tensors` and those of the source that the engine does not hold. Return the files' digests."""
     import torch
 
     from fastsft import _C
 
-    carried = {each.name: each for each in model.carried() if each.name not in tensors}
-    forms = [(name, _SAFETENSORS_NAMES[form.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
-    forms += [(each.name, each.dtype, list(each.shape)) for each in carried.values()]
-    order = sorted(range(len(forms)), key=lambda number: -BITS[forms[number][1]])
+    carried = {entry.name: entry for entry in model.carried() if entry.name not in tensors}
+    specs = [(name, STORED_NAMES[form.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
+    specs += [(entry.name, entry.dtype, list(entry.shape)) for entry in carried.values()]
+    order = sorted(range(len(specs)), key=lambda number: -BITS[specs[number][1]])
     stored = StoredWeights(model.source_directory) if carried else None
-    files = _C.WeightFiles(path, [_C.TensorSpec(*each) for each in forms], order, form.max_shard_size)
+    files = _C.WeightFiles(path, [_C.TensorSpec(*spec) for spec in specs], order, form.max_shard_size)
     try:
-        for name in (forms[number][0] for number in order):
+        for name in (specs[number][0] for number in order):
             if stored is not None and name in carried:
                 whole = stored.read_any(name)
             else:
                 whole = tensors[name].detach().to("cpu", getattr(torch, form.dtype)).contiguous()
             files.write(bits_of(whole))
-        counts = (each.numel() for each in tensors.values()), (each.count for each in carried.values())
-        return list(files.commit(sum(map(sum, counts))))
+        count = sum(tensor.numel() for tensor in tensors.values())
+        return list(files.commit(count + sum(entry.count for entry in carried.values())))
     except BaseException:
         files.discard()
         raise

@@ -1,4 +1,8 @@
-"""Gives the files of a committed model their names in a directory, or keeps them whole."""
+"""The output directory: prepared for saves, recovered after a crash, and given a model's files together.
+
+A save writes a file set, a folder with a manifest. When it is committed, its files take their names in the
+directory; if something protected is in the way, the set stays a folder.
+"""
 
 from __future__ import annotations
 
@@ -20,69 +24,12 @@ from fastsft.tokenizer.kept_files import is_tokenizer_file
 if TYPE_CHECKING:
     from fastsft import _C
 
-
-def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Files of an earlier tokenizer that the new one has not, and which would be read instead of its own."""
-    if "tokenizer_config.json" not in files:
-        return
-    there = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
-    for path in sorted(path for path in there if path.name not in files):
-        if path.is_symlink() or is_written(path):
-            removed(path.unlink, path)
-        else:
-            keep_aside(path)
-
-
+_BYTES_BELOW = 600  # longest path below --output_dir: three names, two of them chosen by others
 _kept_apart: set[str] = set()  # directories whose newest model is in a folder of its own
 
 
-def is_kept_apart(directory: str | Path) -> bool:
-    """True if the model that this process saved to `directory` last is in a folder of its own there."""
-    return os.path.realpath(directory) in _kept_apart
-
-
-def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
-    """Put the files of a set on record as fastsft's before it is committed.
-
-    Where a run ends between its commit and `install_file_set`, the next start gives them their names. In a
-    directory with the model of another program, not the file by which one of fastsft's is known.
-    """
-    digests = {file.name: (file.size, file.crc32c) for file in files}
-    if ARGUMENTS not in written_in(Path(directory)):
-        digests.pop(ARGUMENTS, None)
-    note_written(Path(directory), digests)
-
-
-def install_file_set(directory: str | Path, name: str) -> None:
-    """Give the files of a committed set their names; a line says where files of other programs went.
-
-    Where something protected has one of these names, the model stays whole in a folder of its own, with a
-    line.
-    """
-    from fastsft import _C
-
-    if why := _C.file_set_obstacle(str(directory), name):
-        kept = _C.keep_file_set(str(directory), name)
-        tell(f"the model is in {kept}, as {directory} cannot take its files: {why}")
-        _kept_apart.add(os.path.realpath(directory))
-        return
-    _kept_apart.discard(os.path.realpath(directory))
-    files = _C.read_manifest(str(Path(directory) / name)).files
-    digests = {file.name: (file.size, file.crc32c) for file in files}
-    keep_changed(Path(directory), digests)
-    note_written(Path(directory), digests)
-    _remove_old_tokenizer(Path(directory), digests)
-    if kept := _C.install_file_set(str(directory), name):
-        tell(
-            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
-        )
-
-
-_BYTES_BELOW = 600  # of the longest path below --output_dir: three names, two of them of others
-
-
 def check_output_directory(source: str | Path, directory: str | Path) -> None:
-    """ValueError when a save to `directory` would overwrite the model that training starts from."""
+    """Raise ValueError if a save to `directory` would overwrite the model that is fine-tuned."""
     if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
         raise ValueError(
             f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
@@ -91,9 +38,9 @@ def check_output_directory(source: str | Path, directory: str | Path) -> None:
 
 
 def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
-    """`check_output_directory`, and make the directory and write into it once; by rank 0, collective.
+    """Check and make the output directory, and try to write into it, on rank 0. Collective.
 
-    ValueError when the directory cannot be made or takes no files.
+    ValueError if the directory cannot be made or written.
     """
     agreement = Agreement(f"preparing {directory}")
     agreement.attempt_on_first(lambda: check_output_directory(source, directory))
@@ -122,7 +69,7 @@ def _try_writing(directory: Path) -> None:
 
 
 def check_free_space(directory: Path, needed: int) -> None:
-    """RuntimeError with the path, the bytes needed and the bytes free when `needed` bytes do not fit."""
+    """Raise RuntimeError if `needed` bytes do not fit on the disk of `directory`."""
     from fastsft import _C
 
     free = _C.available_bytes(str(directory))
@@ -134,9 +81,9 @@ def check_free_space(directory: Path, needed: int) -> None:
 
 
 def recover_directory(directory: str | Path) -> list[str]:
-    """Finish, give back or remove what a crash left in `directory`; the names of what was removed.
+    """Finish, restore or remove half-written files that a crash left; return the names of removed ones.
 
-    RuntimeError when it is no longer the directory that this process holds.
+    RuntimeError if this process no longer holds the directory's lock.
     """
     from fastsft import _C
 
@@ -150,14 +97,67 @@ def recover_directory(directory: str | Path) -> list[str]:
 
 
 def finish_file_sets(directory: str | Path) -> None:
-    """Give files of a model that a crash left half installed their names.
+    """Install file sets that a crash left half installed.
 
-    A set that cannot be finished is named in a line. It is removed where nothing in it is of use and this
-    process holds the directory (ranks/run_lock.py), and left where it is otherwise.
+    A notice names a set that cannot be finished. It is removed if nothing in it is of use and this process
+    holds the directory's lock (ranks/run_lock.py).
     """
     from fastsft import _C
 
-    for found in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
-        path = Path(directory) / found.name
-        done = "removed" if found.removed else "left as it is: take from it what you need, and remove it"
-        tell_once(f"{path}, which a save of a model left, cannot be finished: {found.problem}; {done}")
+    for broken in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
+        path = Path(directory) / broken.name
+        done = "removed" if broken.removed else "left as it is: take from it what you need, and remove it"
+        tell_once(f"{path}, which a save of a model left, cannot be finished: {broken.problem}; {done}")
+
+
+def is_kept_apart(directory: str | Path) -> bool:
+    """Return True if this process's last save to `directory` stayed a folder inside."""
+    return os.path.realpath(directory) in _kept_apart
+
+
+def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
+    """Record the files of a set as fastsft's before the commit.
+
+    So a start after a crash between commit and `install_file_set` may install them. training_args.json, which
+    marks a model of fastsft, is not recorded in a directory with another program's model.
+    """
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    if ARGUMENTS not in written_in(Path(directory)):
+        digests.pop(ARGUMENTS, None)
+    note_written(Path(directory), digests)
+
+
+def install_file_set(directory: str | Path, name: str) -> None:
+    """Give the files of a committed set their names; a notice says where files of other programs went.
+
+    If a protected file has such a name, the set stays a folder, with a notice.
+    """
+    from fastsft import _C
+
+    if why := _C.file_set_obstacle(str(directory), name):
+        kept = _C.keep_file_set(str(directory), name)
+        tell(f"the model is in {kept}, as {directory} cannot take its files: {why}")
+        _kept_apart.add(os.path.realpath(directory))
+        return
+    _kept_apart.discard(os.path.realpath(directory))
+    files = _C.read_manifest(str(Path(directory) / name)).files
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    keep_changed(Path(directory), digests)
+    note_written(Path(directory), digests)
+    _remove_old_tokenizer(Path(directory), digests)
+    if kept := _C.install_file_set(str(directory), name):
+        tell(
+            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
+        )
+
+
+def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
+    """Remove files of an earlier tokenizer that the new one lacks, because readers would prefer them."""
+    if "tokenizer_config.json" not in files:
+        return
+    present = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
+    for path in sorted(path for path in present if path.name not in files):
+        if path.is_symlink() or is_written(path):
+            removed(path.unlink, path)
+        else:
+            keep_aside(path)

@@ -1,4 +1,10 @@
-"""Words of single families that transformers 4 and 5 do not share, by model type."""
+"""RoPE settings by transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
+
+transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too, and a rope_scaling that is
+not empty replaces rope_parameters (with settings by kind of layer: those of full attention). So a saved
+rope_scaling next to rope_parameters repeats all of them but theta and the rotated part.
+The tables at the top have the families whose keys differ from these.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +16,19 @@ from typing import Any
 from fastsft.runtime.versions import library_major
 
 WHOLE, LOCAL = "full_attention", "sliding_attention"  # kinds of layers in rope_parameters
+PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
+_THETA, _PART, _ORIGINAL = "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"
+_TYPES = ("rope_type", "type")
+Rope = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RopeWords:
-    """Names of rope settings in transformers 4.
+    """Keys of RoPE settings in transformers 4.
 
-    by_kind: rope_parameters has settings for WHOLE and for LOCAL. local_theta: the base of LOCAL. is_shared:
-    transformers 4 rotates LOCAL layers by the base of the others. is_scaled: and scales them as the others.
-    thetas: bases of WHOLE and LOCAL layers that transformers 5 takes where a file names none.
+    by_kind: rope_parameters has settings for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta.
+    is_shared: transformers 4 uses WHOLE's theta for LOCAL layers. is_scaled: and WHOLE's scaling.
+    thetas: transformers 5's defaults for WHOLE and LOCAL.
     """
 
     theta: str = "rope_theta"
@@ -47,7 +57,7 @@ ROPE = {
 }  # fmt: skip
 PLAIN = RopeWords()
 
-# Families whose rope_scaling transformers 4 takes with these keys alone.
+# Families whose rope_scaling may have only these keys in transformers 4.
 EXACT_SCALING = {
     "olmo": ("type", "factor"),
     "olmo2": ("type", "factor"),
@@ -55,16 +65,16 @@ EXACT_SCALING = {
     "phi4_multimodal": ("type", "short_factor", "long_factor"),
 }
 
-# Families with a scaling of their own where a file has none: transformers 4 takes null for none, and 5 not.
+# Families with a default scaling; for transformers 4 a null in the file means no scaling, for 5 the default.
 SCALED = {"apertus", "gpt_oss"}
 
-# Families whose scaling transformers 4 reads past, or whose class takes none.
+# Families whose scaling transformers 4 ignores.
 UNSCALED = {"nemotron", "recurrent_gemma"}
 
-# Families whose longrope has its original positions in a place of its own.
+# Families whose longrope reads original positions in one place only.
 OWN_ORIGINAL = {"phi3", "phi4_multimodal", "phimoe"}
 
-# Bases that transformers 4 and 5 take where a file names none, of families for which they differ.
+# Default thetas of transformers 4 and 5 if they differ.
 DEFAULT_THETA = {
     "cohere": (10_000.0, 500_000.0),
     "falcon_h1": (100_000.0, 10_000.0),
@@ -72,7 +82,7 @@ DEFAULT_THETA = {
     "persimmon": (25_000.0, 10_000.0),
 }
 
-# Lists of layer kinds that transformers 4 takes with other names; 5 takes both.
+# Keys of lists of layer kinds with other names in transformers 4; transformers 5 accepts both.
 LAYER_KINDS = {
     "granitemoehybrid": "layer_types",
     "zamba": "layers_block_type",
@@ -80,70 +90,64 @@ LAYER_KINDS = {
 }
 OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 
-# Keys with one value and two names: a file has both.
+# Settings with two keys: a saved file has both.
 TWO_NAMES = {"qwen3_moe": (("num_experts", "num_local_experts"),)}
 
-# (window to both sides, its default, window to one side): transformers 4 writes the last, and takes half of
-# the first whatever a file has for the last; 5 takes the last where a file has it.
+# Keys of the two-sided window, its default, and the one-sided window. transformers 4 writes the one-sided
+# window, but reads half of the two-sided one; transformers 5 reads the one-sided if it is there.
 WINDOWS = {"modernbert-decoder": ("local_attention", 128, "sliding_window")}
 
 
-PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
-_THETA, _PART, _ORIGINAL = "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"
-_TYPES = ("rope_type", "type")
-Rope = dict[str, Any]
-
-
 class NoOlderWords(ValueError):
-    """Rotary settings that transformers 4 has no words for."""
+    """RoPE settings that transformers 4 has no keys for."""
 
 
 def words_of(config: Mapping[str, Any]) -> RopeWords:
-    """The names that transformers 4 has for the family of `config`."""
+    """Return the keys of transformers 4 for the family of `config`."""
     return ROPE.get(str(config.get("model_type")), PLAIN)
 
 
 def has_rope(config: Mapping[str, Any]) -> bool:
-    """True if `config` says something about a rotation."""
+    """Return True if `config` has RoPE settings."""
     words = words_of(config)
     return any(config.get(name) is not None for name in (PARAMETERS, SCALING, words.theta, words.part))
 
 
 def older_words(config: Mapping[str, Any]) -> Rope:
-    """Give rope_parameters of `config` the words of transformers 4. NoOlderWords when it has none."""
+    """Translate rope_parameters of `config` into the keys of transformers 4. NoOlderWords if it cannot."""
     words, rope = words_of(config), config[PARAMETERS]
     if words.by_kind:
         whole, local = rope_by_kind(config)
-        return _of_kinds(config, words, whole, local)
+        return _older_by_kind(config, words, whole, local)
     if any(isinstance(value, Mapping) for value in rope.values()):
         raise NoOlderWords(f"{PARAMETERS} has settings by type of layer")
-    return _of_all(config, words, rope)
+    return _older(config, words, rope)
 
 
 def newer_words(config: Mapping[str, Any]) -> Rope:
-    """Words for older ones of `config` that transformers 4 and 5 read otherwise; mostly none.
+    """Translate older keys of `config` that transformers 4 and 5 read differently; mostly there are none.
 
-    They say how the installed release reads the older ones, which is how the model was computed.
+    The result says how the installed release reads them, because that is how the model was computed.
     """
     words, kind, is_newer = words_of(config), str(config.get("model_type")), library_major() > 4
-    found: Rope = {}
+    newer: Rope = {}
     if kind in DEFAULT_THETA and config.get(words.theta) is None:
-        found[words.theta] = DEFAULT_THETA[kind][is_newer]
+        newer[words.theta] = DEFAULT_THETA[kind][is_newer]
     if kind in SCALED and SCALING in config and config[SCALING] is None and not is_newer:
         original = {"rope_type": "default", _THETA: config.get(words.theta)}
         return {PARAMETERS: {name: value for name, value in original.items() if value is not None}}
     if not words.is_shared:
-        return found
-    theta = config.get(words.theta, found.get(words.theta, words.thetas[0]))
+        return newer
+    theta = config.get(words.theta, newer.get(words.theta, words.thetas[0]))
     whole = {"rope_type": "default", **(config.get(SCALING) or {}), _THETA: theta}
     local = {**(whole if words.is_scaled else {"rope_type": "default"}), _THETA: theta}
     if is_newer:
         local[_THETA] = config.get(words.local_theta, words.thetas[1])
-    return {**found, PARAMETERS: {WHOLE: whole, LOCAL: local}}
+    return {**newer, PARAMETERS: {WHOLE: whole, LOCAL: local}}
 
 
 def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
-    """rope_parameters of the layers that see all tokens and of the others, as transformers 5 fills them.
+    """Return rope_parameters of WHOLE and LOCAL layers with transformers 5's defaults.
 
     NoOlderWords for other kinds of layers.
     """
@@ -154,14 +158,14 @@ def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
     )
     if others := rope.keys() - {WHOLE, LOCAL}:
         raise NoOlderWords(f"{PARAMETERS} has {sorted(others)[0]!a}, expected {WHOLE} and {LOCAL}")
-    if not all(isinstance(each, Mapping | None) for each in rope.values()):
+    if not all(isinstance(settings, Mapping | None) for settings in rope.values()):
         raise NoOlderWords(f"{PARAMETERS} has no settings for {WHOLE} and {LOCAL}")
     whole, local = ({"rope_type": "default", **(rope.get(kind) or {})} for kind in (WHOLE, LOCAL))
     return {_THETA: thetas[0], **whole}, {_THETA: thetas[1], **local}
 
 
 def check_scaled(config: Mapping[str, Any]) -> None:
-    """NoOlderWords where transformers 4 reads past the rope_scaling of `config`."""
+    """Raise NoOlderWords if transformers 4 ignores the rope_scaling of `config`."""
     scaling = config.get(SCALING)
     if (
         config.get("model_type") in UNSCALED
@@ -171,91 +175,90 @@ def check_scaled(config: Mapping[str, Any]) -> None:
         raise NoOlderWords(f"{config['model_type']} has {SCALING} of type {kind_of(scaling)}")
 
 
-def _of_kinds(config: Mapping[str, Any], words: RopeWords, whole: Rope, local: Rope) -> Rope:
+def _older_by_kind(config: Mapping[str, Any], words: RopeWords, whole: Rope, local: Rope) -> Rope:
     theta = local[_THETA]
-    wanted = {**(whole if words.is_scaled else {"rope_type": "default"}), _THETA: theta}
-    if _plain(local) != _plain(wanted) or (words.is_shared and theta != whole[_THETA]):
+    expected = {**(whole if words.is_scaled else {"rope_type": "default"}), _THETA: theta}
+    if _normalized(local) != _normalized(expected) or (words.is_shared and theta != whole[_THETA]):
         raise NoOlderWords(f"{PARAMETERS} has {LOCAL} {local} next to {WHOLE} {whole}")
-    found = _of_all(config, words, whole)
-    return found | ({words.local_theta: theta} if words.local_theta else {})
+    older = _older(config, words, whole)
+    return older | ({words.local_theta: theta} if words.local_theta else {})
 
 
-def _plain(rope: Rope) -> Rope:
-    """With the newer name of the type, and without what changes nothing."""
+def _normalized(rope: Rope) -> Rope:
+    """Return `rope` with "rope_type" for "type" and without settings that have no effect."""
     kept = {name: value for name, value in rope.items() if name != "type" and value is not None}
     part = kept.pop(_PART, 1.0)
     return {**kept, "rope_type": kind_of(rope), _PART: part}
 
 
-def _of_all(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any]) -> Rope:
-    found = {words.theta: rope.get(_THETA), words.part: rope.get(_PART)}
-    kept = {name: value for name, value in found.items() if value is not None}
+def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any]) -> Rope:
+    settings = {words.theta: rope.get(_THETA), words.part: rope.get(_PART)}
+    given = {name: value for name, value in settings.items() if value is not None}
     kind, scaling = str(config.get("model_type")), scaling_of(rope)
     if scaling is not None and (keys := EXACT_SCALING.get(kind)):
-        scaling = _exact(config, scaling, keys)
-    return {**kept, SCALING: scaling}
+        scaling = _with_exact_keys(config, scaling, keys)
+    return {**given, SCALING: scaling}
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """rope_scaling of transformers 4 for rope_parameters of one kind; None for original positions."""
+    """Return transformers 4's rope_scaling for rope_parameters of one kind; None without scaling."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling
 
 
-def _exact(config: Mapping[str, Any], scaling: Rope, keys: tuple[str, ...]) -> Rope:
-    """`scaling` with the keys that transformers 4 takes, where nothing else is said; else as it is."""
-    spelled = {"type": kind_of(scaling), **{key: scaling[key] for key in keys if key in scaling}}
-    if "factor" in keys and "factor" in spelled:
-        spelled["factor"] = float(spelled["factor"])  # no integer is taken
-    said, original = scaling.keys() - {*keys, *_TYPES}, config.get(_ORIGINAL)
+def _with_exact_keys(config: Mapping[str, Any], scaling: Rope, keys: tuple[str, ...]) -> Rope:
+    """Return `scaling` with only the `keys`; unchanged if other keys have a meaning."""
+    exact = {"type": kind_of(scaling), **{key: scaling[key] for key in keys if key in scaling}}
+    if "factor" in keys and "factor" in exact:
+        exact["factor"] = float(exact["factor"])  # transformers 4 refuses integers
+    others, original = scaling.keys() - {*keys, *_TYPES}, config.get(_ORIGINAL)
     if original and scaling.get(_ORIGINAL) == original:
-        said -= {_ORIGINAL}
-        said -= (
-            {"factor"}
-            if scaling.get("factor") == config.get("max_position_embeddings", 0) / original
-            else set()
-        )
-    return scaling if said or spelled.keys() != {*keys} else spelled
+        others -= {_ORIGINAL}
+        if scaling.get("factor") == config.get("max_position_embeddings", 0) / original:
+            others -= {"factor"}
+    return scaling if others or exact.keys() != {*keys} else exact
 
 
 def kind_of(scaling: Mapping[str, Any]) -> str:
-    """linear, yarn and so on."""
+    """Return the type of scaling: default, linear, yarn and so on."""
     return str(scaling.get("rope_type") or scaling.get("type") or "default")
 
 
 def with_original(config: dict[str, Any], major: int) -> dict[str, Any]:
-    """`config` with original positions and attention factor of longrope where both releases read them.
+    """Return `config` with longrope's original positions and attention factor as both releases read them.
 
-    They read most files alike; those stay as they are. major: the release that reads `config` as it was
-    trained, 4 or 5.
+    Files that the releases read alike are unchanged. major: the release with which the model was trained.
     """
-    where = PARAMETERS if config.get(PARAMETERS) else SCALING
-    rope = config.get(where)
+    key = PARAMETERS if config.get(PARAMETERS) else SCALING
+    rope = config.get(key)
     if not isinstance(rope, Mapping) or config.get("model_type") in OWN_ORIGINAL:
         return config
-    if where == PARAMETERS and words_of(config).by_kind:
-        said = {kind: _said(config, each, major) for kind, each in rope.items()}
-        above = next((each[_ORIGINAL] for kind, each in said.items() if each is not rope[kind]), None)
+    if key == PARAMETERS and words_of(config).by_kind:
+        explicit = {kind: _explicit(config, settings, major) for kind, settings in rope.items()}
+        changed = (settings for kind, settings in explicit.items() if settings is not rope[kind])
+        original = next((settings[_ORIGINAL] for settings in changed), None)
     else:
-        said = _said(config, rope, major)
-        above = None if said is rope else said[_ORIGINAL]
-    return config if above is None else {**config, _ORIGINAL: above, where: said}
+        explicit = _explicit(config, rope, major)
+        original = None if explicit is rope else explicit[_ORIGINAL]
+    return config if original is None else {**config, _ORIGINAL: original, key: explicit}
 
 
-def _said(config: Mapping[str, Any], scaling: Any, major: int) -> Any:
-    """Settings of longrope that both releases read alike; `scaling` itself if they do."""
+def _explicit(config: Mapping[str, Any], scaling: Any, major: int) -> Any:
+    """Return longrope settings that both releases read alike; `scaling` itself if they do already."""
     if not isinstance(scaling, Mapping) or kind_of(scaling) != "longrope":
         return scaling
-    readings = [_reading(config, scaling, each) for each in (4, 5)]
-    wanted = readings[major > 4]
-    if wanted is None or readings[0] == readings[1]:
+    readings = [_read_longrope(config, scaling, release) for release in (4, 5)]
+    trained = readings[major > 4]
+    if trained is None or readings[0] == readings[1]:
         return scaling
-    return {**scaling, _ORIGINAL: wanted[0], "attention_factor": wanted[1]}
+    return {**scaling, _ORIGINAL: trained[0], "attention_factor": trained[1]}
 
 
-def _reading(config: Mapping[str, Any], scaling: Mapping[str, Any], major: int) -> tuple[int, float] | None:
-    """The original positions and the attention factor that a release of transformers reads; None: neither.
+def _read_longrope(
+    config: Mapping[str, Any], scaling: Mapping[str, Any], major: int
+) -> tuple[int, float] | None:
+    """Return the original positions and attention factor that a release reads; None if it cannot.
 
     Source: _compute_longrope_parameters.
     """
@@ -263,8 +266,8 @@ def _reading(config: Mapping[str, Any], scaling: Mapping[str, Any], major: int) 
     inner = scaling.get(_ORIGINAL) if major > 4 else None
     original, factor = above or inner or positions, scaling.get("factor")
     given = scaling.get("attention_factor")
-    known = [each for each in (positions, original, factor, given) if each is not None]
-    if original is None or not all(type(each) in (int, float) for each in known) or original <= 1:
+    numbers = [value for value in (positions, original, factor, given) if value is not None]
+    if original is None or not all(type(value) in (int, float) for value in numbers) or original <= 1:
         return None
     if (factor is None and major > 4) or (above and major == 4):
         factor = positions / original if positions else None
@@ -276,29 +279,29 @@ def _reading(config: Mapping[str, Any], scaling: Mapping[str, Any], major: int) 
 
 
 def check_agree(config: Mapping[str, Any], where: str = "config.json") -> None:
-    """ValueError where rope_parameters and older words are both given, and say different things."""
+    """Raise ValueError if rope_parameters and the older keys contradict each other."""
     rope, scaling, words = config.get(PARAMETERS), config.get(SCALING), words_of(config)
     newer = rope.get(WHOLE) if words.by_kind and isinstance(rope, Mapping) else rope
     if not isinstance(newer, Mapping) or not newer:
         return
-    said = {words.theta: config.get(words.theta), words.part: config.get(words.part)}
-    wanted = {words.theta: newer.get(_THETA), words.part: newer.get(_PART)}
+    old = {words.theta: config.get(words.theta), words.part: config.get(words.part)}
+    new = {words.theta: newer.get(_THETA), words.part: newer.get(_PART)}
     if isinstance(scaling, Mapping) and scaling:
-        said |= {**scaling, "rope_type": kind_of(scaling)}
-        wanted |= {**newer, "rope_type": kind_of(newer)}
-    for name in sorted(said.keys() & wanted.keys() - {"type"}):
-        if None not in (said[name], wanted[name]) and said[name] != wanted[name]:
+        old |= {**scaling, "rope_type": kind_of(scaling)}
+        new |= {**newer, "rope_type": kind_of(newer)}
+    for name in sorted(old.keys() & new.keys() - {"type"}):
+        if None not in (old[name], new[name]) and old[name] != new[name]:
             raise ValueError(
-                f"{where}: {PARAMETERS} has {name} {wanted[name]!a}, and the words of transformers 4 "
-                f"next to it say {said[name]!a}; expected the same, of which releases read one or the "
+                f"{where}: {PARAMETERS} has {name} {new[name]!a}, and the words of transformers 4 "
+                f"next to it say {old[name]!a}; expected the same, of which releases read one or the "
                 "other: change both, or remove one"
             )
 
 
 def set_rope(config: dict[str, Any], name: str, value: object) -> None:
-    """Set a key of `config`; of two words for one rotation the last one counts, and the other goes.
+    """Set a key of `config`, and remove an older or newer key for the same RoPE setting.
 
-    A base and a part in rope_parameters stay when a script sets rope_scaling, as in transformers 5.
+    When a script sets rope_scaling, theta and rotated part of rope_parameters stay, as in transformers 5.
     """
     words, rope = words_of(config), config.get(PARAMETERS)
     if name == PARAMETERS:
@@ -310,10 +313,10 @@ def set_rope(config: dict[str, Any], name: str, value: object) -> None:
                 dict.__delitem__(config, older)
     elif name in (words.theta, words.part, SCALING) and isinstance(rope, Mapping) and rope:
         try:
-            older_ones = older_words(config)
+            translated = older_words(config)
         except NoOlderWords:
-            older_ones = {}
-        if older_ones:
+            translated = {}
+        if translated:
             dict.__delitem__(config, PARAMETERS)
-            dict.update(config, older_ones)
+            dict.update(config, translated)
     dict.__setitem__(config, name, value)

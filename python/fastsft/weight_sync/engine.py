@@ -115,7 +115,7 @@ class FastsftEngine:
         """Dtype of the weights that forward reads."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
-    def take_changed_weights(self) -> bool:
+    def load_changed_weights(self) -> bool:
         """Let changes count that a script made in a model that it gave as an object, as `save_model` does.
 
         True for any; collective. ValueError, on every rank, for what cannot be taken over (LoadedModel).
@@ -124,7 +124,7 @@ class FastsftEngine:
         if getattr(model, "module", None) is None:  # of a directory: nobody but the engine has weights
             return False
         agreement = Agreement("taking over changed weights")
-        taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
+        taken = agreement.attempt(lambda: model.load_weights_before_save("FastsftEngine"))
         return any(agreement.settle(taken))
 
     @property

@@ -43,7 +43,7 @@ class NativeEngine(Engine, Protocol):
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
         """File name -> content of what describes a model whose parameters have `dtype`; {}: not known."""
 
-    def take_changed_weights(self) -> bool:
+    def load_changed_weights(self) -> bool:
         """Let weights count that a script has changed in the model; True for any; collective."""
 
 

@@ -266,7 +266,7 @@ class EngineSource(WeightSource):
         return cast(NativeEngine, self.engine).model_texts(dtype or self._dtype)
 
     def take_changes(self) -> bool:
-        taken = cast(NativeEngine, self.engine).take_changed_weights()
+        taken = cast(NativeEngine, self.engine).load_changed_weights()
         if taken:
             self._exact.clear()
         return taken

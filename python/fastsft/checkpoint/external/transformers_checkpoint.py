@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME
-from fastsft.model.config import has_safetensors
+from fastsft.model.weights import has_safetensors
 from fastsft.runtime.plain_pickle import Names
 from fastsft.runtime.regular_files import file_inside
 from fastsft.runtime.torch_archive import read_archive

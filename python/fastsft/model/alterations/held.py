@@ -14,7 +14,7 @@ from fastsft.model.alterations.finding import Alteration
 from fastsft.model.alterations.held_gemma import found_of_gemma
 from fastsft.model.alterations.held_rope import held_rope
 from fastsft.model.alterations.tree import DROPOUT, EMBEDDING, Node, Tree, tensor_of
-from fastsft.model.family import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
+from fastsft.model.family import CAP, DEFAULT_ATTENTION, as_computed, tell_ignored_cap
 from fastsft.originals.places import Places
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class HeldSettings:
             self._different(f"model.model.layers[...].self_attn.{CAP}", held, "one bound for all layers")
         elif self._config.get("model_type") == "gemma2":
             computed = as_computed({**self._config, CAP: held.pop()}, attention)[CAP]
-            tell_left_out(self._config, attention)
+            tell_ignored_cap(self._config, attention)
             self.held[CAP] = computed
             if computed != self._config.get(CAP):
                 self.values[CAP] = computed

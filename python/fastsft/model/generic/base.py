@@ -13,7 +13,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.precision import compute_dtype
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.context_length import check_switch, switch_length
+from fastsft.model.context_length import check_switch_length, switch_length
 from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.memory import KEEPS_ALL, ActivationSizes
 from fastsft.model.generic.padding import check_rows_for, most_positions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LOSSES = ("output_router_logits", "z_loss_coefficient")
 
 
-class GenericParts(CausalLM):
+class GenericBase(CausalLM):
     """Comes before CausalLM or a class derived from it. `_empty` makes the model without its weights."""
 
     engine_kind = "generic"
@@ -102,7 +102,7 @@ class GenericParts(CausalLM):
         """As CausalLM's; digests are not known."""
         return unit_layouts(self._plain)
 
-    def load_saved(self, engine: _C.Engine, directory: str) -> None:
+    def load_checkpoint_weights(self, engine: _C.Engine, directory: str) -> None:
         """As CausalLM's; under all names that transformers may have given the tensors."""
         load_generic_weights(engine, self._plain.model, self._plain.units, directory)
 
@@ -179,7 +179,7 @@ class GenericParts(CausalLM):
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
         """As CausalLM's, with the layout and activations of this model."""
-        return super().memory_setting(args).with_called(self.activation_sizes(compute_dtype(args)))
+        return super().memory_setting(args).with_generic(self.activation_sizes(compute_dtype(args)))
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
         """As CausalLM's."""
@@ -201,7 +201,7 @@ class GenericParts(CausalLM):
             rank=launch().rank,
             unreached=self.unreached,
         )
-        check_switch(generic.model, options["max_positions"])
+        check_switch_length(switch_length(generic.model), options["max_positions"])
         return _C.Engine(json.dumps(self.engine_config()), **options, model=generic.called())
 
     def _check_layer_class(self, named: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastsft.model.family import CONFIG, MODEL, code_file
-from fastsft.model.generic.base import GenericParts, check_config
+from fastsft.model.generic.base import GenericBase, check_config
 from fastsft.model.generic.empty_model import FAULTS, empty_model, empty_of, first_line, library_config
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import integer_buffers
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class GenericCausalLM(GenericParts):
+class GenericCausalLM(GenericBase):
     """Any causal language model of transformers; shards, optimizer, checkpoints and loop are the engine's."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fastsft.model.alterations.wrappers import check_head, check_quantised
-from fastsft.model.generic.base import GenericParts, check_config
+from fastsft.model.generic.base import GenericBase, check_config
 from fastsft.model.generic.empty_model import check_model, empty_of
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class GenericLoadedModel(GenericParts, LoadedModel):
+class GenericLoadedModel(GenericBase, LoadedModel):
     """`module`, any causal language model of transformers, wherever its parameters are.
 
     The engine computes with a copy of its modules as they are when the engine is built: hooks, replaced

@@ -13,7 +13,7 @@ from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.peft_names import base_name
 from fastsft.model.generic.placement import Unit
 from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory, whole_model
-from fastsft.model.stored_weights import DTYPES, OTHER_DTYPES, StoredWeights, UnitLayout, bits_of
+from fastsft.model.stored_weights import DTYPES, StoredWeights, UnitLayout, bits_of, stored_dtype
 from fastsft.ranks.agreement import Agreement
 from fastsft.runtime.messages import tell, warn_once
 
@@ -220,7 +220,6 @@ def unit_layouts(plain: GenericModel) -> list[UnitLayout]:
 
 
 _SHOWN = 3
-_WORDS = {f"torch.{name}": stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
 
 
 def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
@@ -240,7 +239,7 @@ def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[s
 def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
     """Save `value`, as it is now, under `name`."""
     data = bytes(bits_of(value.detach().cpu().contiguous()))
-    _C.carry_values(engine, name, _WORDS[str(value.dtype)], list(value.shape), data)
+    _C.carry_values(engine, name, stored_dtype(value), list(value.shape), data)
 
 
 def tell_rest(carried: Sequence[str], ignored: Sequence[str], kind: str) -> None:
