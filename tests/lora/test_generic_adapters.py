@@ -86,7 +86,7 @@ def engine_of(config_json: str, settings: LoraSettings, values: dict[str, torch.
     packs, recompute = how.pop("packs", False), how.pop("recompute", False)
     made = generic_model(config_json, settings, recompute=recompute, packs=packs)
     groups = {name: how.pop(name) for name in list(how) if name.endswith("group")}
-    engine = _C.Engine(config_json, _C.StateOptions(**how), model=made.called(), **groups)
+    engine = _C.Engine(config_json, _C.StateOptions(**how), model=made.for_engine(), **groups)
     assert set(engine.parameter_shapes) == set(values)
     for name, value in values.items():
         engine.set_parameter(name, value)

@@ -40,9 +40,9 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.engine_config()
 
     def _find_targets(self) -> Targets:
-        targets = targets_of(self._plain.model, self.settings)
+        targets = targets_of(self._meta.model, self.settings)
         _tell_unmatched(self.settings, targets)
-        self.settings = _converted(self._plain.model, self.settings)
+        self.settings = _converted(self._meta.model, self.settings)
         return targets
 
     def _fit(self, adapter: AdapterDirectory) -> None:
@@ -65,7 +65,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         wrapped = [each for each in self.targets.adapters if each.parameter is not None]
         summed = (
             sum(math.prod(each.weight_shape()) for each in wrapped if each.layer.startswith(f"{unit.name}."))
-            for unit in self._plain.units[1:]
+            for unit in self._meta.units[1:]
         )
         return replace(super().activation_sizes(dtype), summed=max(summed, default=0))
 

@@ -1,4 +1,4 @@
-"""Forward and backward of a transformers model over the engine's units (csrc/model/called_model.h)."""
+"""GenericModel: the passes of a transformers model that the engine calls (csrc/model/called_model.h)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import torch
 from torch import nn
 
 from fastsft import _C
-from fastsft.model.generic.blocks import Block, PlaceParameters, UnitParameters
+from fastsft.model.generic.blocks import Block, LayerParameters, UnitParameters
 from fastsft.model.generic.head_loss import HeadLoss, Labels
 from fastsft.model.generic.packing import PackedBatch, packed
 from fastsft.model.generic.padding import PaddedBatch
-from fastsft.model.generic.placement import Placed, place
+from fastsft.model.generic.units import ParameterInfo, make_units
 from fastsft.model.generic.unreached import Unreached
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_Described = list[tuple[str, list[int], bool, bool, bool, bool, int]]
+_Tensors = list[tuple[str, list[int], bool, bool, bool, bool, int]]
+_TABLES = {"CTRLModel": "pos_encoding"}  # class: attribute with a table that is added to hidden states
 
 
 class GenericModel:
-    """The engine calls it; nothing else does. model: of `empty_model`; device: of weights and batches.
+    """Forward and backward by a transformers model whose parameters are views of the engine's units.
 
-    recompute: blocks are computed again in backward. packs: conversations are one row (packing.py), else
-    padded ones. rank: ranks draw other numbers for dropout. unreached: parameters that do not decay.
+    model: made by `empty_model`. device: of weights and batches. recompute: compute layers again in backward.
+    packs: a micro-batch is one row (packing.py) instead of padded rows. rank: ranks draw different numbers
+    for dropout. unreached: parameters without gradients, which do not decay.
     """
 
     def __init__(
@@ -43,21 +45,20 @@ class GenericModel:
     ) -> None:
         self.model, self.device, self._rank, self._packs = model, torch.device(device), rank, packs
         self.unreached = unreached or Unreached()
-        self.units = place(model, self.unreached)
-        self.layout = self._called(None)
+        self.units = make_units(model, self.unreached)
+        self.layout = self._with_layout(None)
         dtype = next(model.parameters()).dtype
-        set_tables(model, dtype)
+        _set_tables(model, dtype)
         for module in model.modules():
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.device)
-        nothing = torch.full((), torch.nan, dtype=dtype, device=self.device)
-        self._outside, *inside = self._parameters(nothing)
+        self._outside, *layers = self._parameters(torch.full((), torch.nan, dtype=dtype, device=self.device))
         blocks = [unit.block for unit in self.units[1:]]
-        self._first = inside[0] if inside else None
+        self._first = layers[0] if layers else None
         self._blocks = [
             Block(block, own, before, after)
             for block, own, before, after in zip(
-                blocks, inside, [None, *inside][: len(inside)], [*inside, None][1:], strict=True
+                blocks, layers, [None, *layers][: len(layers)], [*layers, None][1:], strict=True
             )
             if block is not None
         ]
@@ -65,38 +66,38 @@ class GenericModel:
             block.recompute = recompute
         self.head = HeadLoss(model, self._outside)
 
-    def called(self) -> _C.CalledModel:
-        """For `_C.Engine(model=)`, which then owns this object."""
-        return self._called(self)
+    def for_engine(self) -> _C.CalledModel:
+        """Return the argument `model` of `_C.Engine`, which then owns this object."""
+        return self._with_layout(self)
 
-    def _called(self, calls: GenericModel | None) -> _C.CalledModel:
+    def _with_layout(self, calls: GenericModel | None) -> _C.CalledModel:
         return _C.CalledModel(
-            units=self._described(trained=True),
-            frozen=self._described(trained=False),
+            units=self._unit_tensors(trained=True),
+            frozen=self._unit_tensors(trained=False),
             vocab_size=int(self.model.config.get_text_config().vocab_size),
             embedding_parameters=weight_of(self.model.get_input_embeddings()).numel(),
             calls=calls,
         )
 
-    def _described(self, *, trained: bool) -> list[tuple[str, list[_Described]]]:
-        end = "" if trained else ".frozen"
+    def _unit_tensors(self, *, trained: bool) -> list[tuple[str, list[_Tensors]]]:
+        suffix = "" if trained else ".frozen"
         return [
-            (f"{self.units[at].name}{end}", [_tensors(one) for one in part if one.tensors])
+            (f"{self.units[at].name}{suffix}", [_describe(info) for info in part if info.tensors])
             for at, part in self.parts(trained=trained)
         ]
 
-    def parts(self, *, trained: bool) -> list[tuple[int, list[Placed]]]:
-        """The engine's units: number of the place, and its parameters that are trained, or not."""
+    def parts(self, *, trained: bool) -> list[tuple[int, list[ParameterInfo]]]:
+        """Return the engine's trained or frozen units: number in `units`, and parameters."""
         parts = [(at, unit.part(trained=trained)) for at, unit in enumerate(self.units)]
         return [(at, part) for at, part in parts if part]
 
-    def _parameters(self, nothing: torch.Tensor) -> list[PlaceParameters]:
-        """Of each place."""
-        found: list[list[UnitParameters]] = [[] for _ in self.units]
-        for trained, all_places in ((False, self.layout.frozen_places), (True, self.layout.places)):
+    def _parameters(self, nan: torch.Tensor) -> list[LayerParameters]:
+        """Put parameters that view the engine's units into the modules, for each of `units`."""
+        parts: list[list[UnitParameters]] = [[] for _ in self.units]
+        for trained, offsets in ((False, self.layout.frozen_places), (True, self.layout.places)):
             for index, (at, part) in enumerate(self.parts(trained=trained)):
-                found[at].append(UnitParameters(index, part, all_places[index], nothing, trained=trained))
-        return [PlaceParameters(parts) for parts in found]
+                parts[at].append(UnitParameters(index, part, offsets[index], nan, trained=trained))
+        return [LayerParameters(units) for units in parts]
 
     def forward_backward(
         self,
@@ -106,34 +107,37 @@ class GenericModel:
         label_smoothing: float,
         loss: torch.Tensor,
     ) -> None:
-        """Add the loss of a micro-batch to `loss` [1] float64, its gradients to the units'; collective."""
-        with self._pass(units), self._drawing(draws):
+        """Add a micro-batch's loss to `loss` [1] float64, and its gradients to the units'. Collective.
+
+        draws: seed, step and micro-batch, which seed dropout.
+        """
+        with self._pass(units), self._seeded(draws):
             self.model.train()
             with torch.no_grad():
-                plain = self.head.is_plain(self.device)
+                fused = self.head.can_fuse(self.device)
             with torch.enable_grad(), self._rows(batch) as rows:
-                start = self._loss(
-                    units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain
-                )
-                start.backward()  # type: ignore[no-untyped-call]
+                labels = Labels(batch, rows.token_indices, label_smoothing)
+                root = self._loss(units, rows, labels, loss, fused=fused)
+                root.backward()  # type: ignore[no-untyped-call]
             self._reduce_rest(units)
 
     def forward_loss(
         self, units: _C.UnitAccess, batch: _C.Batch, label_smoothing: float, loss: torch.Tensor
     ) -> None:
-        """Adds the loss of a micro-batch to `loss`, without gradients and dropout; collective."""
+        """Add a micro-batch's loss to `loss`, without gradients and dropout. Collective."""
         with self._pass(units), torch.no_grad():
             self.model.eval()
-            plain = self.head.is_plain(self.device)
+            fused = self.head.can_fuse(self.device)
             with self._rows(batch) as rows:
-                self._loss(units, rows, Labels(batch, rows.places, label_smoothing), loss, plain=plain)
+                labels = Labels(batch, rows.token_indices, label_smoothing)
+                self._loss(units, rows, labels, loss, fused=fused)
 
     def logits(self, units: _C.UnitAccess, batch: _C.Batch) -> torch.Tensor:
-        """[tokens, vocab_size] float32; collective."""
+        """Return logits [tokens, vocab_size] in float32. Collective."""
         with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
             self.model.eval()
             logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
-            return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.places).float()
+            return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.token_indices).float()
 
     def _loss(
         self,
@@ -142,13 +146,14 @@ class GenericModel:
         labels: Labels,
         loss: torch.Tensor,
         *,
-        plain: bool,
+        fused: bool,
     ) -> torch.Tensor:
-        if plain:
-            return self.head.fused(rows.inputs(), units, labels, loss)
-        start = labels.loss_of(self.model(**rows.inputs(), use_cache=False).logits)
-        loss.add_(start.detach())
-        return start
+        """Add the loss to `loss`; return the tensor from which backward starts."""
+        if fused:
+            return self.head.add_fused_loss(rows.inputs(), units, labels, loss)
+        value = labels.cross_entropy(self.model(**rows.inputs(), use_cache=False).logits)
+        loss.add_(value.detach())
+        return value
 
     @contextmanager
     def _rows(self, batch: _C.Batch) -> Iterator[PaddedBatch | PackedBatch]:
@@ -160,14 +165,14 @@ class GenericModel:
             yield row
 
     def _reduce_rest(self, units: _C.UnitAccess) -> None:
-        """Units whose backward had no end to see or that nothing called, and what belongs to no block."""
+        """Reduce unit 0, and layers that nothing called or whose backward did not reach their input."""
         for block in reversed(self._blocks):
             block.reduce()
         self._outside.reduce(units)
 
     @contextmanager
     def _pass(self, units: _C.UnitAccess) -> Iterator[None]:
-        self._outside.show(units)
+        self._outside.gather(units)
         if self._first is not None:
             self._first.prefetch(units)
         for block in self._blocks:
@@ -177,11 +182,11 @@ class GenericModel:
         finally:
             for block in self._blocks:
                 block.end()
-            self._outside.hide(units)
+            self._outside.release(units)
 
     @contextmanager
-    def _drawing(self, draws: tuple[int, int, int]) -> Iterator[None]:
-        """Random numbers of this place, so that a resumed run draws the same; the caller's stay."""
+    def _seeded(self, draws: tuple[int, int, int]) -> Iterator[None]:
+        """Seed torch for this micro-batch and rank, so that a resumed run draws the same numbers."""
         name = ",".join(map(str, (*draws, self._rank)))
         seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
         devices = [self.device] if self.device.type == "cuda" else []
@@ -191,33 +196,29 @@ class GenericModel:
 
 
 def weight_of(module: nn.Module) -> torch.Tensor:
-    """Of an embedding or a linear."""
+    """Return the weight of an embedding or linear."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     return weight
 
 
-def _tensors(one: Placed) -> _Described:
+def _describe(info: ParameterInfo) -> _Tensors:
     return [
         (
             tensor.name,
             list(tensor.shape),
-            one.is_decayed,
-            one.is_adapter,
-            one.is_held,
-            one.is_embedding,
+            info.is_decayed,
+            info.is_adapter,
+            info.is_constant,
+            info.is_embedding,
             tensor.file_order,
         )
-        for tensor in one.tensors
+        for tensor in info.tensors
     ]
 
 
-# Tables that are no buffers either: float32 whatever the weights are, and added to them.
-_TABLES = {"CTRLModel": "pos_encoding"}
-
-
-def set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Tables that transformers leaves in float32, which a model of `dtype` cannot be called with."""
+def _set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Convert tensors that are neither parameters nor buffers, which transformers leaves in float32."""
     for module in model.modules():
         name = _TABLES.get(type(module).__name__, "")
         table = vars(module).get(name)
