@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 import fastsft
 from engines import planned_bytes
 from fastsft import _C
-from fastsft.lora.generic_model import targets_of, with_peft
+from fastsft.lora.generic_model import read_targets, with_peft
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.peft_modules import engine_name
 from fastsft.lora.settings import LoraSettings
@@ -132,7 +132,7 @@ def test_targets_are_those_of_peft(name: str) -> None:
     model_type, config = MODELS[name]
     model = peft_model(model_type, SETTINGS, **config)
     empty = with_peft(empty_model(json.loads(config_of(model.get_base_model())), torch.float32), SETTINGS)
-    shapes = targets_of(empty, SETTINGS).shapes()
+    shapes = read_targets(empty, SETTINGS).shapes()
     found = {
         engine_name(each): tuple(one.shape) for each, one in model.named_parameters() if one.requires_grad
     }

@@ -10,7 +10,7 @@ from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.doctor.source_words import words_read_past, written_by
 from fastsft.lora.attach import with_adapters
-from fastsft.lora.merged_save import check_merged_place
+from fastsft.lora.merged_save import check_merged_path
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import refuse_remote_code
@@ -54,7 +54,7 @@ def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> 
     """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
     try:
         run.model = with_adapters(model, name, lora)
-        check_merged_place(run.output_dir, lora, run.model)
+        check_merged_path(run.output_dir, lora, run.model)
     except ValueError as error:
         raise ProblemError(str(error), "change the flags of LoRA") from None
 

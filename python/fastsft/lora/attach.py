@@ -1,4 +1,8 @@
-"""The model that the flags ask for: of a directory, with adapters where LoRA is asked for."""
+"""Attaches LoRA adapters to a model: by a run's flags, from a saved adapter, a LoraConfig or a PeftModel.
+
+AdaptedModel trains adapters in the native engine, GenericAdaptedModel peft's modules in the generic engine,
+and GivenPeftModel a script's own PeftModel.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,18 @@ if TYPE_CHECKING:
     from peft import PeftConfig
     from transformers import PreTrainedModel
 
+_EXPRESSION = re.compile(r"[\\^$*+?()\[\]{}|]")
+# Flag of a run -> field of LoraSettings.
+_FIELDS = {
+    "lora_r": "r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "lora_target_modules": "target_modules",
+    "lora_bias": "bias",
+    "lora_rslora": "use_rslora",
+    "lora_modules_to_save": "modules_to_save",
+}
+
 
 def open_model(
     name: str,
@@ -34,10 +50,9 @@ def open_model(
     *,
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """The model of a directory or hub name. ValueError as its two parts.
+    """Open a directory or hub model and attach the adapters of the flags. ValueError as both steps.
 
-    seed: of the run, from which new adapters are drawn. FastChat's depend on how the script has seeded torch.
-    engine: --engine.
+    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine.
     """
     opened = engine_choice.open_model(
         name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code
@@ -46,7 +61,7 @@ def open_model(
 
 
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
-    """`model`, opened by `name`, with the adapters that the flags ask for. ValueError for LoRA's flags."""
+    """Attach the adapters of the flags to `model`, which was opened by `name`. ValueError for wrong flags."""
     if not lora.lora:
         return model
     kind = adapted_kind(model)
@@ -65,25 +80,22 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
 
 
 def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
-    """`settings` that name the base model `name`; a line where they named another one.
-
-    about: what the line begins with, up to the name of that one.
-    """
+    """Return `settings` with `name` as base model; a notice, which begins with `about`, if it was another."""
     if settings.base_model is not None and not _is_same_model(settings.base_model, name):
         tell(f"{about} {settings.base_model}, and goes on over {name}")
     return settings.of_base(name)
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """True for one name, and for two of the same directory."""
+    """Return True for equal names, and for two names of a directory."""
     first, second = Path(one).expanduser(), Path(other).expanduser()
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
 
 def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
-    """Targets of `adapter` in the base model `model`.
+    """Return the targets of a saved adapter in the base model `model`.
 
-    ValueError as of an AdaptedModel, and for tensors of the adapter that are not those of the targets.
+    ValueError if the settings match nothing, and for tensors that are not those of the targets.
     """
     targets = _targets(model, adapter)
     adapter.check(targets)
@@ -101,7 +113,7 @@ def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
 
 
 def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
-    """The class of `model` with adapters."""
+    """Return the class for `model` with adapters, by its engine."""
     if model.engine_kind == "native":
         return AdaptedModel
     from fastsft.lora.generic_model import GenericAdaptedModel
@@ -109,25 +121,12 @@ def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
     return GenericAdaptedModel
 
 
-_EXPRESSION = re.compile(r"[\\^$*+?()\[\]{}|]")
-# Flag of a run -> field of LoraSettings.
-_FIELDS = {
-    "lora_r": "r",
-    "lora_alpha": "lora_alpha",
-    "lora_dropout": "lora_dropout",
-    "lora_target_modules": "target_modules",
-    "lora_bias": "bias",
-    "lora_rslora": "use_rslora",
-    "lora_modules_to_save": "modules_to_save",
-}
-
-
 def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSettings:
-    """As FastChat's train_lora.py makes its LoraConfig. base_model: the name that is written for readers.
+    """Make the settings of LoRA's flags, as FastChat's train_lora.py makes its LoraConfig.
 
-    ValueError, naming the flag, for values that none can be.
+    base_model: its name, for readers. ValueError, naming the flag, for wrong values.
     """
-    values: dict[str, Any] = {field: _plain(getattr(args, flag)) for flag, field in _FIELDS.items()}
+    values: dict[str, Any] = {field: _setting(getattr(args, flag)) for flag, field in _FIELDS.items()}
     try:
         return LoraSettings(**values, base_model=base_model)
     except ValueError as error:
@@ -136,20 +135,20 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
         raise ValueError(f"--{flags.get(name, name)}{colon}{rest}") from None
 
 
-def check_same_settings(args: LoraArguments, found: LoraSettings) -> None:
-    """ValueError for a flag that was given, and other than in the adapter of --lora_weight_path."""
-    asked = requested_settings(args, None)
+def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
+    """Raise ValueError for a given flag that differs from the adapter of --lora_weight_path."""
+    settings = requested_settings(args, None)
     for flag, field in _FIELDS.items():
-        wanted, there = getattr(asked, field), getattr(found, field)
-        if was_given(args, flag) and _as_set(wanted) != _as_set(there):
+        requested, expected = getattr(settings, field), getattr(saved, field)
+        if was_given(args, flag) and _as_set(requested) != _as_set(expected):
             raise ValueError(
-                f"--{flag}: expected {_shown(there)} as in the adapter of --lora_weight_path "
-                f"{args.lora_weight_path}, got {_shown(wanted)}; leave the flag out"
+                f"--{flag}: expected {_shown(expected)} as in the adapter of --lora_weight_path "
+                f"{args.lora_weight_path}, got {_shown(requested)}; leave the flag out"
             )
 
 
-def _plain(value: object) -> object:
-    """A list as the settings have it: none, one expression, or names."""
+def _setting(value: object) -> object:
+    """Convert a flag's list to a setting: None, an expression, or names."""
     if not isinstance(value, list):
         return value
     if len(value) == 1 and (value[0].lower() == ALL_LINEAR or _EXPRESSION.search(value[0])):
@@ -168,22 +167,22 @@ def _shown(value: object) -> str:
 def as_trained_model(
     model: object, peft_config: object = None, seed: int = 42, engine: str = "auto"
 ) -> CausalLM:
-    """Wrap `model` for training.
+    """Wrap the `model` of a Trainer for training.
 
-    model: a PeftModel, with its adapters; a LoraConfig, with the base model that it names; others as
-    `as_model`. peft_config: a LoraConfig, of the adapters that `model` gets: peft itself wraps a model of
-    transformers; those of a directory are drawn from `seed`. engine: --engine; models of transformers with
-    adapters are the native one's. ValueError for both at once, and for a LoraConfig that fastsft does not
-    compute.
+    model: a PeftModel (its adapters are trained), a LoraConfig (its base model is opened), or anything that
+    `as_model` accepts.
+    peft_config: a LoraConfig for new adapters; peft wraps a transformers object and initializes them, those
+    of a directory are drawn from `seed`.
+    engine: --engine; a transformers object with adapters needs the native engine.
+    ValueError for adapters from both, and for a LoraConfig that fastsft does not compute.
     """
     if _is_config(model):
-        return _of_config_alone(model, peft_config, seed, engine)
+        return _from_config(model, peft_config, seed, engine)
     if peft_config is None and is_peft_model(model):
         _check_engine_of_objects(engine)
         return GivenPeftModel(model)
     if peft_config is None:
-        made: CausalLM = as_model(model, engine)
-        return made
+        return as_model(model, engine)
     if not _is_config(peft_config):
         raise ValueError(
             f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
@@ -203,12 +202,12 @@ def as_trained_model(
 
 
 def _is_of_transformers(model: object) -> TypeGuard[PreTrainedModel]:
-    """True for a module; fastsft's models have parameters too, and build an engine."""
+    """Return True for a transformers module; fastsft's models have `build`."""
     return hasattr(model, "named_parameters") and not hasattr(model, "build")
 
 
 def _check_engine_of_objects(engine: str) -> None:
-    """ValueError for --engine generic."""
+    """Raise ValueError for --engine generic, which has no adapters on transformers objects."""
     if engine == "generic":
         raise ValueError(
             "--engine generic: expected auto or native with a model of transformers that has adapters; save "
@@ -217,7 +216,7 @@ def _check_engine_of_objects(engine: str) -> None:
 
 
 def _is_config(value: object) -> TypeGuard[PeftConfig]:
-    """True for an object of peft's own configuration classes; imports nothing."""
+    """Return True for an instance of peft's PeftConfig; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(value, peft.PeftConfig)
 
@@ -226,7 +225,7 @@ def _settings(config: PeftConfig, where: str) -> LoraSettings:
     return LoraSettings.from_config(config.to_dict(), where)
 
 
-def _of_config_alone(config: PeftConfig, peft_config: object, seed: int, engine: str) -> AdaptedModel:
+def _from_config(config: PeftConfig, peft_config: object, seed: int, engine: str) -> AdaptedModel:
     settings = _settings(config, "Trainer(model=LoraConfig)")
     if peft_config is not None or settings.base_model is None:
         got = "peft_config as well" if peft_config is not None else "none"
@@ -238,7 +237,7 @@ def _of_config_alone(config: PeftConfig, peft_config: object, seed: int, engine:
 
 
 def _with_adapters(model: object, settings: LoraSettings, seed: int, given: object) -> AdaptedModel:
-    """given: what the script named `model` by."""
+    """Attach new adapters to `model`. given: the script's argument, perhaps a name."""
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "

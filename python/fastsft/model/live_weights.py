@@ -207,6 +207,42 @@ class LiveWeights:
         return names if self._rename is None else [self._rename(name) for name in names]
 
 
+class LiveHooks:
+    """Hooks of a model with a module whose parameters are kept current while `train` runs."""
+
+    module: nn.Module
+    _live: LiveWeights | None = None
+    _weights: dict[str, str]  # digests of the parameters when last exchanged with the engine
+
+    @property
+    def training(self) -> bool:
+        """The module's mode."""
+        return bool(self.module.training)
+
+    def set_mode(self, *, training: bool) -> None:
+        self.module.train(training)
+
+    def end_training(self) -> None:
+        """Stop watching the module's parameters, which keep the values that were read last."""
+        if self._live is not None:
+            self._weights, self._live = self._live.end(), None
+
+    def mark_stale(self) -> None:
+        if self._live is not None:
+            self._live.mark_stale()
+
+    def refresh(self) -> None:
+        if self._live is not None:
+            self._live.refresh()
+
+    def load_written_weights(self) -> bool:
+        return self._live is not None and self._live.load_written()
+
+    def check_no_writes(self, event: str) -> None:
+        if self._live is not None:
+            self._live.check_unchanged(event)
+
+
 class _WatchedParameters(dict[str, "nn.Parameter | None"]):
     """A module's `_parameters`, which calls `before_read` before it returns any."""
 

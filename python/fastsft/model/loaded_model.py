@@ -14,7 +14,7 @@ from fastsft.model.alterations.marks import Marks
 from fastsft.model.alterations.wrappers import check_class, check_quantised
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config_words import as_computed_here
-from fastsft.model.live_weights import LiveWeights, forbid_gradients
+from fastsft.model.live_weights import LiveHooks, LiveWeights, forbid_gradients
 from fastsft.model.live_weights import raw_parameters as _parameters
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.weight_identity import tensor_digests
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class LoadedModel(CausalLM):
+class LoadedModel(LiveHooks, CausalLM):
     """A given model of a native family, on any device.
 
     The engine trains its own copy in the master type; `copy_to_module` writes it into the parameters, in
@@ -40,16 +40,17 @@ class LoadedModel(CausalLM):
     compute, and for parameters that are frozen, quantised or on the meta device.
     """
 
+    module: PreTrainedModel
+
     def __init__(self, module: PreTrainedModel) -> None:
         self._check_module(module)
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
         self._module_settings: dict[str, object] = {}
-        self._weights: dict[str, str] = {}  # digests of the parameters when last exchanged with the engine
+        self._weights = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, object] = {}
-        self._live: LiveWeights | None = None
         self._marks: Marks | None = None  # while train() runs
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
@@ -170,14 +171,6 @@ class LoadedModel(CausalLM):
         agreement.settle(None)
         return self.load_changed_weights()
 
-    @property
-    def training(self) -> bool:
-        """The module's mode."""
-        return bool(self.module.training)
-
-    def set_mode(self, *, training: bool) -> None:
-        self.module.train(training)
-
     def begin_training(self, *, is_stale: bool) -> None:
         assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), parts=self.stored_parts)
@@ -186,25 +179,8 @@ class LoadedModel(CausalLM):
             parameter.grad = None  # transformers' Trainer begins with zero_grad
 
     def end_training(self) -> None:
-        """Stop watching the module's parameters, which keep the values that were read last."""
-        if self._live is not None:
-            self._weights, self._live = self._live.end(), None
-            self._marks = None
-
-    def mark_stale(self) -> None:
-        if self._live is not None:
-            self._live.mark_stale()
-
-    def refresh(self) -> None:
-        if self._live is not None:
-            self._live.refresh()
-
-    def load_written_weights(self) -> bool:
-        return self._live is not None and self._live.load_written()
-
-    def check_no_writes(self, event: str) -> None:
-        if self._live is not None:
-            self._live.check_unchanged(event)
+        super().end_training()
+        self._marks = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return all tensors with the changes of scripts, gathered in fp32. Collective."""

@@ -79,7 +79,7 @@ class HeadLoss:
     def run_op(
         self, rows: torch.Tensor, units: _C.UnitAccess, labels: Labels, loss: torch.Tensor, *, training: bool
     ) -> torch.Tensor | None:
-        """Add to `loss`; in training also add the weight's gradient to its unit, and return that of `rows`."""
+        """Add to `loss`; in training also add the weight's gradient to its unit and return that of `rows`."""
         assert self._weight is not None
         part, at = self._weight
         weight = part.parameters[at].data
