@@ -25,7 +25,7 @@ import numpy as np
 
 from fastsft import _C, saving
 from fastsft.checkpoint import saver as checkpoint_saver
-from fastsft.model.directory import ModelForm
+from fastsft.model.model_save import ModelForm
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.output_directory import file_system_of
 from fastsft.runtime.place import launch

@@ -13,7 +13,8 @@ from fastsft.checkpoint.load import (
 )
 from fastsft.checkpoint.saver import CheckpointSaver, save_checkpoint
 from fastsft.checkpoint.start import archive_abandoned, archive_checkpoints
-from fastsft.model.directory import check_output_directory, prepare_output_directory, save_model_directory
+from fastsft.model.model_save import save_model_directory
+from fastsft.model.output_directory import check_output_directory, prepare_output_directory
 from fastsft.model.weights import load_weights
 
 __all__ = [

@@ -35,7 +35,7 @@ def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
 ) -> None:
     flags = {**best, "save_total_limit": 1, "per_device_train_batch_size": 4 // ranks}
-    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    fault = ("place", "fastsft.model.model_save:finish_save_in_flight", "kill")
     run = warm.start(flags, tmp_path / "out", ranks, fault=fault)
     assert run.wait(60) == [-signal.SIGKILL] * ranks
     assert checkpoints(tmp_path / "out") == ["checkpoint-3", "checkpoint-6"]

@@ -15,7 +15,7 @@ import torch
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.data.sampled_digest import sampled_digest
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_identity import tensor_digests
 from fastsft.ranks import rendezvous
 from fastsft.ranks.comparison import RANK_LOCAL, start_facts
 from fastsft.ranks.comparison_text import difference, named_ranks

@@ -10,7 +10,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.checkpoint.load import newest_checkpoint
-from fastsft.model.directory import prepare_output_directory
+from fastsft.model.output_directory import prepare_output_directory
 from fastsft.ranks.output_directory import run_lock
 from plain_user import as_plain_user
 from saved_runs import copy

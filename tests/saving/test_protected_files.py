@@ -14,7 +14,7 @@ from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint import finished_run
 from fastsft.checkpoint.content import keep_only
 from fastsft.checkpoint.start import archive_checkpoints
-from fastsft.model.directory import recover_directory
+from fastsft.model.output_directory import recover_directory
 from fastsft.runtime import messages
 from fastsft.runtime.output_files import write_output
 from fastsft.weight_sync import layout

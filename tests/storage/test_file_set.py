@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.model.directory import recover_directory
+from fastsft.model.output_directory import recover_directory
 from fastsft.ranks.output_directory import run_lock
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "folder/x.jinja": b"x"}

@@ -259,7 +259,7 @@ def limit_memory(rank: int, only_rank: int, mib: int) -> None:
 
 def others_take_the_room(rank: int) -> None:
     """What the check before the save of a model saw is gone when it writes."""
-    around("fastsft.model.directory:check_free_space", lambda original, args, kwargs: None)
+    around("fastsft.model.model_save:check_free_space", lambda original, args, kwargs: None)
 
 
 def script_saves(rank: int, folder: str) -> None:

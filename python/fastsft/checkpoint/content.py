@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
-from fastsft.model.directory import ModelForm, recover_directory, small_texts, write_texts, write_tokenizer
-from fastsft.model.saved_parts import tokenizer_to_save
+from fastsft.model.model_save import ModelForm, small_texts, tokenizer_to_save, write_texts, write_tokenizer
+from fastsft.model.output_directory import recover_directory
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.runtime.messages import tell
@@ -28,7 +28,8 @@ from fastsft.runtime.random_state import random_state_name, read_random_states
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.checkpoint.saved_run import SavedRun
-    from fastsft.model.saved_parts import AdapterToSave, SavedTokenizer
+    from fastsft.model.hooks import AdapterToSave
+    from fastsft.model.model_save import SavedTokenizer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of errors that name the lack of room themselves

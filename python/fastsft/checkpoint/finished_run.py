@@ -18,8 +18,8 @@ from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
-from fastsft.model.base_identity import is_comparable
-from fastsft.model.file_sets import is_kept_apart
+from fastsft.model.output_directory import is_kept_apart
+from fastsft.model.weight_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files

@@ -15,7 +15,7 @@ from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_
 from fastsft.checkpoint.run_identity import STATE_NAME, check_same_run, holds_only_model, read_run_state
 from fastsft.checkpoint.saved_run import run_of
 from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
-from fastsft.model.directory import finish_file_sets
+from fastsft.model.output_directory import finish_file_sets
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.torchrun_job import is_restart
 from fastsft.runtime.protected import tell_unremoved
@@ -46,7 +46,7 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
         return saved
     agreement = AllOrNone(f"resuming from {directory}")
     _C.load_training_state(trainer.engine, str(directory))
-    trainer.model.load_saved_along(trainer.engine, str(directory))
+    trainer.model.load_extra_tensors(trainer.engine, str(directory))
     trainer.engine.step_count = saved["optimizer_step"]
     if saved["world_size"] == agreement.world_size:
         agreement.attempt(lambda: restore_random_state(directory, agreement.rank))
@@ -220,7 +220,7 @@ def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path
     trainer = run_of(trainer)
     try:
         if on_rank0(f"loading {directory}", lambda: _has_only_model(Path(directory))):
-            trainer.model.load_saved(trainer.engine, str(directory))
+            trainer.model.load_checkpoint_weights(trainer.engine, str(directory))
             return None
         saved = check_checkpoint(trainer, directory, "loaded")
     except ValueError as error:
@@ -247,7 +247,7 @@ def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
         agreement.settle(None)
     except ValueError:
         return False
-    trainer.model.load_saved(trainer.engine, str(directory))
+    trainer.model.load_checkpoint_weights(trainer.engine, str(directory))
     return True
 
 

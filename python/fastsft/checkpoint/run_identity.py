@@ -13,8 +13,8 @@ from fastsft.arguments.optimizer import optimizer_of
 from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, what_counts
 from fastsft.data.token_cache import tokenizer_digest
-from fastsft.model.base_identity import has_other_types, is_comparable, types_of
-from fastsft.model.tuned_products import keep_tuned_products, tuned_products
+from fastsft.model.tuned_gemms import restore_tuned_gemms, tuned_products
+from fastsft.model.weight_identity import has_other_types, is_comparable, types_of
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
 
@@ -186,7 +186,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     _warn_of_base_types(saved.get("base_weights"), current["base_weights"], directory)
     _keep_plan(trainer, saved, directory)
     _keep_attention_kernel(trainer, saved, directory)
-    _keep_tuned_products(trainer, saved, directory)
+    _restore_tuned_gemms(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
     _warn_of_eval_data(trainer, saved.get("eval_data"), current["eval_data"], directory)
@@ -253,11 +253,11 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
     if was is None or now is None or was == now:
         return
     is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
-    if not (is_free and trainer.model.keep_attention_kernel(was)):
+    if not (is_free and trainer.model.restore_attention_kernel(was)):
         warn_of_change(directory, "attention_kernel", was, now)
 
 
-def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
+def _restore_tuned_gemms(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Reuse the checkpoint's GEMM algorithms: measuring again may pick others, which round differently."""
     was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
     products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
@@ -265,7 +265,7 @@ def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: st
     if products and now and tokens != trainer.planner.token_budget:
         reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.planner.token_budget:,}"
     elif products and now:
-        reason = keep_tuned_products(products, trainer.args.device)
+        reason = restore_tuned_gemms(products, trainer.args.device)
     if reason:
         warn_once(f"{directory}: matrix products may run by other algorithms from here on: {reason}")
 

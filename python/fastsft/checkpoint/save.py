@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from fastsft import _C
 from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain
-from fastsft.model.directory import FileReport, RangeReport, digest_tuple, joined_digests, range_tuple
+from fastsft.model.model_save import FileReport, RangeReport, digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.exchange import SilentRankError, StoreExchange, StoreGoneError
 from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.timed_store import SilentStoreError

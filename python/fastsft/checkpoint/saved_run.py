@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fastsft.model.trained import TrainedRun
+from fastsft.model.model_save import TrainedRun
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

@@ -11,7 +11,8 @@ from fastsft.arguments.optimizer import kept_bytes
 from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain, recover
 from fastsft.checkpoint.save import CheckpointSave, LivePart, Part
 from fastsft.checkpoint.saved_run import run_of
-from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
+from fastsft.model.model_save import ModelForm, finish_save_in_flight
+from fastsft.model.output_directory import check_free_space
 from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.exchange import AllOrNone, on_any_rank
 from fastsft.ranks.output_directory import SaveMode, agreed_save_mode, writes_small_files
@@ -268,7 +269,7 @@ def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> 
     A script's changes of a given model are saved. ValueError for parameters that the engine does not have.
     """
     trainer = run_of(trainer)
-    trainer.model.take_weights_to_save("save_checkpoint")
+    trainer.model.load_weights_before_save("save_checkpoint")
     finish_save_in_flight(trainer)
     saver = CheckpointSaver(trainer)
     saver.save(directory)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.model.alterations.equal_replacements import equal_replacement
-from fastsft.model.remote_code import refuse_remote_code
-from fastsft.model.weight_names import check_weight_names
+from fastsft.model.family import refuse_remote_code
+from fastsft.model.weights import check_weight_names
 from fastsft.originals.classes import (
     Method,
     changed_constants,

@@ -15,8 +15,8 @@ from fastsft.checkpoint.finished_run import (
 from fastsft.checkpoint.last_save import LastSaves
 from fastsft.checkpoint.load import newest_checkpoint
 from fastsft.checkpoint.start import archive_checkpoints
-from fastsft.lora.merged_save import check_merged_place, merge_finished, merged_bytes, save_merged
-from fastsft.model.directory import ModelForm
+from fastsft.lora.merged_save import check_merged_path, merge_finished, merged_bytes, save_merged
+from fastsft.model.model_save import ModelForm
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.reporting.results import save_results
 from fastsft.runtime.messages import rank0_print
@@ -73,7 +73,7 @@ def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished
         checkpoint = newest_checkpoint(config.output_dir) is not None
     if not checkpoint:
         check_no_other_model(model, args, tokenizer, rows)
-    check_merged_place(args.output_dir, config.lora_args, model)
+    check_merged_path(args.output_dir, config.lora_args, model)
     return Resume(checkpoint) if checkpoint else Fresh(starts_over)
 
 

@@ -16,8 +16,8 @@ from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_sc
 from fastsft.data.chat.template_saving import keep_trained_template
 from fastsft.data.embedding_rows import check_embedding
 from fastsft.inspection.data_report import show_data
-from fastsft.lora.opening import open_model
-from fastsft.model.directory import prepare_output_directory
+from fastsft.lora.attach import open_model
+from fastsft.model.output_directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.ranks.process_group import join
 from fastsft.runtime.devices import use_device
@@ -122,7 +122,7 @@ def load_data(
     make_data_module: FastChat's make_supervised_data_module, which a script may have replaced.
     """
     args = config.args
-    stretched = model.settle_positions(args.model_max_length)
+    stretched = model.extend_context(args.model_max_length)
     if stretched:
         rank0_print(f"warning: {stretched}")
     model.config.use_cache = False

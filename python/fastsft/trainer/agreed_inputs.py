@@ -9,7 +9,7 @@ from fastsft.data.cache_directory import cache_directory
 from fastsft.data.item_digest import digest_of_items, fingerprint_of
 from fastsft.data.sampled_digest import sampled_digest
 from fastsft.data.token_cache import tokenizer_digest
-from fastsft.model.weight_digests import place_of_weights, weight_digests
+from fastsft.model.weight_identity import weight_digests, weights_location
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import Facts, compare, start_facts
 from fastsft.ranks.exchange import AllOrNone
@@ -104,7 +104,7 @@ def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
     """Configuration, weights and tokenizer; collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
-        model.take_first_adapters()
+        model.broadcast_adapters()
         agree_on_weights(model)
 
 
@@ -158,4 +158,4 @@ def tokenizer_facts(tokenizer: object) -> Facts:
 def model_facts(model: CausalLM) -> Facts:
     """Return config.json, and the place of the initial weights."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
-    return {"config.json": config, "the model's weights are in": place_of_weights(model)}
+    return {"config.json": config, "the model's weights are in": weights_location(model)}

@@ -49,7 +49,7 @@ class Checkpoints:
         """
         self._keep_paths()
         run, path = self._run, self.path()
-        if run.model.take_weights_to_save("Trainer.save_checkpoint"):
+        if run.model.load_weights_before_save("Trainer.save_checkpoint"):
             self.saver.remember(None)  # the checkpoint of this step has the weights from before
         self.best.saving(run.state.global_step)
         if self.saver.has(path):

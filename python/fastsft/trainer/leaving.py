@@ -54,10 +54,10 @@ def _interrupt_script(run: Run) -> NoReturn:
         line, failure = _try_to_save(run, signal.SIGINT)
     except BaseException:  # a second Ctrl-C, or a callback's error: other ranks may not hear of it
         if launch().world_size == 1:
-            run.setup.model.give_back()
+            run.setup.model.copy_to_module()
         raise
     tell(line)
-    run.setup.model.give_back()
+    run.setup.model.copy_to_module()
     raise (KeyboardInterrupt if is_interactive() else Interrupted)(line) from failure
 
 

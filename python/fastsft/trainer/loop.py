@@ -149,7 +149,7 @@ def go_back(run: Run, bad: RollBackError) -> None:
         raise NotFiniteError(
             first, f"{bad.reason}; there is no checkpoint of an earlier step to go back to"
         ) from None
-    run.setup.model.weights_moved()
+    run.setup.model.mark_stale()
     run.stepper.rolled_back(bad.steps)
     run.events.control.should_training_stop = False  # set in a step that is computed again
     steps = ", ".join(map(str, bad.steps))

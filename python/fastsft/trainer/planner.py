@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from fastsft.model.tuned_products import tune_products
+from fastsft.model.tuned_gemms import tune_gemms
 from fastsft.planning.device_memory import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
 from fastsft.planning.plan_choice import Kept, Room, plan_of_run
@@ -125,7 +125,7 @@ class Planner:
         setup, work = self._setup, self.memory_plan.work
         setup.engine.reserve(**work.shapes())
         if setup.args.tune_gemm:
-            tell(tune_products(setup.model, setup.engine, setup.args.device, work))
+            tell(tune_gemms(setup.model, setup.engine, setup.args.device, work))
 
     @property
     def sync_each_batch(self) -> bool:

@@ -13,7 +13,7 @@ from fastsft.checkpoint.finished_run import forget_end
 from fastsft.checkpoint.load import load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
 from fastsft.checkpoint.start import archive_abandoned
-from fastsft.model.tuned_products import forget_tuned_products
+from fastsft.model.tuned_gemms import forget_tuned_gemms
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
@@ -71,7 +71,7 @@ def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
     state.epoch, state.max_steps, state.num_train_epochs = 0.0, plan.max_steps, plan.num_epochs
     set_intervals(state, setup.args)
     run.batches.open_reader()
-    forget_tuned_products()
+    forget_tuned_gemms()
     if checkpoint is not None:
         resume(run, checkpoint)
         run.stepper.loss_watch.begin(state.log_history)
@@ -83,7 +83,7 @@ def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
     run.first_step, run.start_time = state.global_step, time.monotonic()
     run.planner.reserve()
     run.stepper.prepare()
-    setup.model.begin_training(has_moved=checkpoint is not None)
+    setup.model.begin_training(is_stale=checkpoint is not None)
     setup.model.set_mode(training=True)
 
 

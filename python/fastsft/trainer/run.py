@@ -91,7 +91,7 @@ class Run:
         """Check the model once more and evaluate if --eval_on_start asks for it. Collective."""
         model = self.setup.model
         model.check_as_given("Trainer.train", True)  # callbacks may have changed it
-        model.take_written_weights()
+        model.load_written_weights()
         if self.setup.args.eval_on_start:
             self.evaluate()
         self.stepper.begin()
@@ -101,13 +101,13 @@ class Run:
         model = self.setup.model
         self.batches.end()
         self.stepper.finish()
-        model.take_written_weights()
+        model.load_written_weights()
         with deadline(self.setup.args, "save"):
             self.checkpoints.saver.wait()
             self.checkpoints.best.load()
             if not self.setup.bytes_at_end:  # else once the model is on disk: a restart needs the last one
                 self.checkpoints.best.remove_others()
-            model.give_back()
+            model.copy_to_module()
 
     def position(self) -> tuple[int, int]:
         """Return the epoch of the next step, and the number of that step within the epoch."""

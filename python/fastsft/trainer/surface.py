@@ -14,8 +14,7 @@ from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.data.collators import only_stacks
 from fastsft.model.card import write_model_card
-from fastsft.model.directory import save_model_directory
-from fastsft.model.state_dict_save import save_given_weights
+from fastsft.model.model_save import save_given_weights, save_model_directory
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.reporting.peak_flops import work_of
 from fastsft.runtime.place import launch

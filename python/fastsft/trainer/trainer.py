@@ -14,8 +14,8 @@ from fastsft.arguments.from_transformers import as_arguments
 from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint.load import check_checkpoint
 from fastsft.data.collators import only_stacks
-from fastsft.lora.trained_model import as_trained_model
-from fastsft.model.directory import prepare_output_directory
+from fastsft.lora.attach import as_trained_model
+from fastsft.model.output_directory import prepare_output_directory
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.output_directory import run_lock
 from fastsft.ranks.torchrun_job import starts_of_job
@@ -54,7 +54,7 @@ class Trainer(TrainerSurface):
     model: a directory, fastsft.model.CausalLM, a causal language model of transformers, or a PeftModel of
     one with LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
     lora/given_model.py). peft_config: a LoraConfig of adapters that `model` gets; it may be `model` itself
-    if it names its base (lora/trained_model.py). args: fastsft's TrainingArguments or transformers'.
+    if it names its base (lora/attach.py). args: fastsft's TrainingArguments or transformers'.
     Data sets yield FastChat-style items; eval_dataset may be None, or several by name. data_collator:
     gets the batches that transformers would give it (data/collators.py). tokenizer or processing_class: saved
     with the weights. compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py).
@@ -221,14 +221,14 @@ class Trainer(TrainerSurface):
     def _training(self) -> Iterator[None]:
         """Mark the model, and the events of a script, as those of a running train()."""
         setup = self._setup
-        setup.is_training = setup.has_trained = setup.model.engine_leads = True
+        setup.is_training = setup.has_trained = setup.model.engine_owns_weights = True
         if self._guard is not None:
             self._guard.begin(self.callback_handler)
         try:
             yield
         finally:
             setup.model.end_training()
-            setup.is_training = setup.model.engine_leads = False
+            setup.is_training = setup.model.engine_owns_weights = False
             if self._guard is not None:
                 self._guard.end()
 

@@ -18,7 +18,7 @@ from fastsft.checkpoint.load import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.directory import model_texts
+from fastsft.model.model_save import model_texts
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 from fastsft.weight_sync.interfaces import Engine
@@ -128,7 +128,7 @@ class FastsftEngine:
         """Dtype of the weights that forward reads."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
-    def take_changed_weights(self) -> bool:
+    def load_changed_weights(self) -> bool:
         """Take over a script's changes of a model object that it gave, as `save_model` does. Collective.
 
         True for any change. ValueError, on every rank, if one cannot be taken over (LoadedModel).
@@ -137,7 +137,7 @@ class FastsftEngine:
         if getattr(model, "module", None) is None:  # loaded from a directory: only the engine has weights
             return False
         agreement = AllOrNone("taking over changed weights")
-        taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
+        taken = agreement.attempt(lambda: model.load_weights_before_save("FastsftEngine"))
         return any(agreement.settle(taken))
 
     @property
@@ -212,7 +212,7 @@ class EngineSource(WeightSource):
         return self._adapter.model_texts(dtype or self._dtype)
 
     def take_changes(self) -> bool:
-        taken = self._adapter.take_changed_weights()
+        taken = self._adapter.load_changed_weights()
         if taken:
             self._exact.clear()
         return taken

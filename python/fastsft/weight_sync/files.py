@@ -17,8 +17,8 @@ import torch
 
 from fastsft import _C
 from fastsft.model.config import json_text
-from fastsft.model.words.both import in_both_words
-from fastsft.model.words.files import write_both_words
+from fastsft.model.config_words import in_both_words
+from fastsft.model.model_config import write_both_words
 from fastsft.ranks.exchange import Message
 from fastsft.runtime.file_calls import repeated
 from fastsft.runtime.folders import make_folders, opened_folder, sync_folder

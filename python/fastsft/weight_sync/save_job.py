@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.model.model_save import digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.exchange import Message, StoreExchange
 from fastsft.runtime.protected import removed
 from fastsft.weight_sync.agreement import other_model

@@ -158,7 +158,7 @@ def _next_rate(path: Path | None) -> float | None:
 def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> None:
     engine, weights = trainer.engine, checkpoint.weights
     if weights is None:
-        trainer.model.load_saved(engine, str(checkpoint.directory))
+        trainer.model.load_checkpoint_weights(engine, str(checkpoint.directory))
         return
 
     def fill() -> None:

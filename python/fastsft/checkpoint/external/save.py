@@ -20,9 +20,14 @@ from fastsft.arguments.sizes import parse_size
 from fastsft.checkpoint.external.state import saved_entries, state_entries
 from fastsft.checkpoint.external.units import Entry, NotStreamable, Unit
 from fastsft.checkpoint.external.wrapped import unwrapped
-from fastsft.model.directory import check_free_space, recover_directory, write_durably
-from fastsft.model.file_sets import install_file_set, note_file_set
-from fastsft.model.words.files import write_both_words
+from fastsft.model.model_config import write_both_words
+from fastsft.model.model_save import write_durably
+from fastsft.model.output_directory import (
+    check_free_space,
+    install_file_set,
+    note_file_set,
+    recover_directory,
+)
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import Launch
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from fastsft import _C
-    from fastsft.model.saved_parts import SavedTokenizer
+    from fastsft.model.model_save import SavedTokenizer
 
 
 class ForeignArguments(Protocol):

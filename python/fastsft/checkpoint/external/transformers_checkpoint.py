@@ -11,7 +11,7 @@ import torch
 
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME
-from fastsft.model.config import has_safetensors
+from fastsft.model.weights import has_safetensors
 from fastsft.runtime.plain_pickle import Inert, Maker, Names
 from fastsft.runtime.random_state import RandomState
 from fastsft.runtime.regular_files import file_inside

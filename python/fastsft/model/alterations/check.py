@@ -20,7 +20,7 @@ from fastsft.model.alterations.modules import (
     replaced_on_modules,
 )
 from fastsft.model.alterations.parameters import other_classes, shared_parameters
-from fastsft.model.native_support import activation_setting, dropouts_of
+from fastsft.model.native_support import activation_setting, find_dropouts
 from fastsft.originals.classes import replaced_methods
 from fastsft.originals.snapshots import WatchedNames
 from fastsft.originals.source import imported_by, names_in
@@ -82,13 +82,15 @@ def check_model(
     return settings, code.watched
 
 
-def check_library(model_type: str, prefix: str, caller: str) -> WatchedNames:
+def check_patches(model_type: str, caller: str) -> WatchedNames:
     """Refuse patches of torch and transformers with which the original would load and train a directory.
 
     Imports nothing: of a file of transformers that is not imported yet, the names in it are looked at.
     Returns the names that were looked at. ValueError that names the patched object.
     """
-    code = LibraryCode(with_init=True)
+    from fastsft import _C
+
+    code, prefix = LibraryCode(with_init=True), _C.model_families().get(model_type, "")
     home = family_module(model_type)
     if f"{prefix}ForCausalLM" in vars(sys.modules.get(home, object)):
         code.follow_name(home, f"{prefix}ForCausalLM")
@@ -116,7 +118,7 @@ def _compared(
 
     library: patches, which are refused if they are why no model can be built.
     """
-    without_dropout = {**config, **dict.fromkeys(dropouts_of(config), 0.0)}
+    without_dropout = {**config, **dict.fromkeys(find_dropouts(config), 0.0)}
     try:
         fresh = fresh_model(model, without_dropout)
     except ValueError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.model.alterations.alteration import Alteration
 from fastsft.model.alterations.module_rotation import rotation_settings
 from fastsft.model.alterations.modules import ROTATION, uncompiled_module
-from fastsft.model.attention_caps import CAP, DEFAULT_ATTENTION, as_computed, tell_left_out
+from fastsft.model.family import CAP, DEFAULT_ATTENTION, as_computed, tell_ignored_cap
 from fastsft.model.native_support import activation_setting
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class ModuleSettings:
             if caps != {self._config.get(CAP)}:
                 self._refuse(f"model.model.layers[...].self_attn.{CAP}", caps.pop(), self._config.get(CAP))
             return
-        tell_left_out(self._config, attention)
+        tell_ignored_cap(self._config, attention)
         self.all[CAP] = as_computed({**self._config, CAP: caps.pop()}, attention)[CAP]
         if self.all[CAP] != self._config.get(CAP):
             self.differing[CAP] = self.all[CAP]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastsft.model.alterations.alteration import Alteration, path_of
 from fastsft.model.alterations.equal_replacements import equal_replacement
 from fastsft.model.alterations.library_code import CONDENSED, SAME_ACTIVATIONS, LibraryCode, is_causal_lm_loss
-from fastsft.model.attention_caps import CAP
+from fastsft.model.family import CAP
 from fastsft.originals.classes import is_class_of
 from fastsft.originals.functions import described, is_defined_there, is_written_in, uncompiled
 

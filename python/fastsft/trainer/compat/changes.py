@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.arguments.choices import is_same
 from fastsft.arguments.from_transformers import as_arguments, take_changes_of_source
 from fastsft.arguments.precision import STATE_FLAGS
-from fastsft.model.directory import prepare_output_directory
+from fastsft.model.output_directory import prepare_output_directory
 from fastsft.originals.trainer_patches import check_patched_functions
 from fastsft.trainer.agreed_inputs import agree_on_start, callback_facts
 from fastsft.trainer.compat.accelerator import check_accelerate_state
@@ -76,7 +76,7 @@ class Changes:
         self.check_libraries(f"Trainer.{method}", training=method == "train")
         self.keep_paths()
         setup.model.check_as_given(f"Trainer.{method}", method == "train")
-        setup.model.take_changed_weights()
+        setup.model.load_changed_weights()
         values = args.settled_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         self._refuse_constructed(method, changed, values)

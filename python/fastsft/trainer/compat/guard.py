@@ -88,12 +88,12 @@ class ScriptGuard:
         model = self._setup.model
         if not self._setup.is_training:
             self._changes.follow(method, planner, events.callbacks)
-        elif model.engine_leads:
+        elif model.engine_owns_weights:
             model.check_unaltered(f"Trainer.{method}")
-            model.take_written_weights()
+            model.load_written_weights()
         else:
             model.check_as_given(f"Trainer.{method}", False)
-            model.take_changed_weights()
+            model.load_changed_weights()
 
     def begin(self, events: Events) -> None:
         """Look at the events of the train() that begins."""
@@ -112,9 +112,9 @@ class ScriptGuard:
         for changes that train() cannot follow.
         """
         if event == "on_optimizer_step":
-            self._setup.model.weights_moved()
+            self._setup.model.mark_stale()
         hides = self._run is not None and self._run.has_code_with_gradients(event)
-        with self._setup.model.unseen_gradients(event) if hides else nullcontext():
+        with self._setup.model.forbid_gradients(event) if hides else nullcontext():
             yield
         take_changes_of_source(self._setup.args)
         if self._run is not None:
@@ -148,14 +148,14 @@ class _RunChecks:
         if event == "on_substep_end":
             self._check_stops()
         if event in _WITHIN_A_STEP:
-            model.check_unwritten(event)
+            model.check_no_writes(event)
         if event in _WITH_LIBRARIES and (self._places.changed() or model.library_has_changed()):
             self._check_libraries()
         if has_own_names(trainer) or (event in _WITH_CLASSES and self._classes != names_of_classes(trainer)):
             check_again(trainer)
         if event == "on_step_begin":
             model.set_mode(training=True)
-            model.take_written_weights()
+            model.load_written_weights()
 
     def _check_libraries(self) -> None:
         self._changes.check_libraries("Trainer.train", training=True)

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import fastsft
 from fastsft.arguments import LoraArguments
+from fastsft.lora.attach import open_model
 from fastsft.lora.merge import merge_adapter
-from fastsft.lora.opening import open_model
 from trainer_pairs import FLAGS, VOCABULARY, WIDTH, Plain, model, ours
 
 ROWS = VOCABULARY + 8

@@ -1,21 +1,22 @@
-"""A configuration in the words of both releases of transformers: every config.json is written through it."""
+"""Translates a configuration into the keys of both transformers 4 and 5; each saved config.json has both.
+
+Words are the keys and values that a release reads (rope_words.py has those of RoPE).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.model.words.families import (
+from fastsft.model.rope_words import (
     DEFAULT_THETA,
     LAYER_KINDS,
     OLDER_KINDS,
+    PARAMETERS,
     SCALED,
+    SCALING,
     TWO_NAMES,
     WINDOWS,
-)
-from fastsft.model.words.rope import (
-    PARAMETERS,
-    SCALING,
     NoOlderWords,
     check_agree,
     check_scaled,
@@ -29,9 +30,9 @@ from fastsft.runtime.versions import library_major
 
 
 def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with keys that transformers 4 or 5 reads in place of those that are there, also inside.
+    """Return `config`, and configurations inside, with the keys of transformers 4 and 5 for each setting.
 
-    What it says stays; a line says what transformers 4 has no words for. ValueError where words of the two
+    A notice names settings that transformers 4 has no keys for. ValueError if older and newer keys
     contradict each other.
     """
     try:
@@ -45,7 +46,7 @@ def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing_words(config: Mapping[str, Any]) -> list[str]:
-    """Keys of `in_both_words` that `config` lacks or has other values for; no line is printed."""
+    """Return keys of `in_both_words` that `config` lacks or has with another value; prints no notice."""
     try:
         made = _translated(config)
     except NoOlderWords:
@@ -54,7 +55,7 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
 
 
 def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` as transformers 4 reads it. ValueError where it has no words for something."""
+    """Return `config` with the keys of transformers 4. ValueError if it has no keys for a setting."""
     try:
         return _without_newer(_translated(config))
     except NoOlderWords as error:
@@ -64,9 +65,9 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a model of transformers, without words that its release has read past.
+    """Return the configuration of a transformers model without the keys that this release ignores.
 
-    transformers 4 keeps rope_parameters of a file as an attribute, and computes without them.
+    transformers 4 keeps rope_parameters of a file as an attribute, but computes without them.
     """
     return dict(config) if library_major() > 4 else _without_newer(config)
 
@@ -87,18 +88,18 @@ def _number(text: Any) -> float:
 
 
 def plain_numbers(value: Any) -> Any:
-    """Numbers that JSON lacks as Python has them; transformers 5 writes {"__float__": "Infinity"}."""
+    """Replace transformers 5's {"__float__": "Infinity"} by the float, as JSON has no such number."""
     if isinstance(value, list):
-        return [plain_numbers(each) for each in value]
+        return [plain_numbers(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     if value.keys() == {"__float__"}:
         return _number(value["__float__"])
-    return {key: plain_numbers(each) for key, each in value.items()}
+    return {key: plain_numbers(item) for key, item in value.items()}
 
 
 def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, Any]:
-    """older: also the words of transformers 4 for rope_parameters. NoOlderWords where there are none."""
+    """Translate `config`. older: also rope_parameters into transformers 4's keys, or raise NoOlderWords."""
     made = {
         name: _translated(value, older=older) if _is_config(name, value) else plain_numbers(value)
         for name, value in config.items()
@@ -107,9 +108,9 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
     if has_rope(made) or made.get("model_type") in DEFAULT_THETA:
         made = _with_rope(made, older=older)
     kind = str(made.get("model_type"))
-    listed = LAYER_KINDS.get(kind, "")
-    if isinstance(made.get(listed), list):
-        made[listed] = [OLDER_KINDS.get(each, each) for each in made[listed]]
+    key = LAYER_KINDS.get(kind, "")
+    if isinstance(made.get(key), list):
+        made[key] = [OLDER_KINDS.get(layer, layer) for layer in made[key]]
     for names in TWO_NAMES.get(kind, ()):
         values = [made[name] for name in names if name in made]
         made |= dict.fromkeys(names, values[0]) if values else {}
@@ -117,16 +118,16 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
 
 
 def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The window that the installed release computes with, in the words of both."""
+    """Return the attention window of the installed release under the keys of both."""
     if kind not in WINDOWS:
         return {}
-    both, usual, one = WINDOWS[kind]
-    given = {both: config.get(both, usual), one: config.get(one, 0)}
+    two_sided, default, one_sided = WINDOWS[kind]
+    given = {two_sided: config.get(two_sided, default), one_sided: config.get(one_sided, 0)}
     if any(type(value) is not int for value in given.values()):
-        return {}  # transformers names what it does not take
-    is_read = library_major() > 4 and one in config
-    window = given[one] if is_read else given[both] // 2
-    return {both: 2 * window, one: window}
+        return {}  # transformers raises an error that names the key
+    is_read = library_major() > 4 and one_sided in config
+    window = given[one_sided] if is_read else given[two_sided] // 2
+    return {two_sided: 2 * window, one_sided: window}
 
 
 def _is_config(name: str, value: object) -> bool:
@@ -139,7 +140,7 @@ def _with_rope(config: dict[str, Any], *, older: bool) -> dict[str, Any]:
     if not is_newer:
         made |= newer_words(made)
     if made.get("model_type") in SCALED and not made.get(PARAMETERS) and made.get(SCALING, 0) is None:
-        del made[SCALING]  # transformers 5 computed with the family's own, which 4 takes without the key
+        del made[SCALING]  # transformers 5 used the family's own scaling, as 4 does without the key
     if not older:
         return made
     if made.get(PARAMETERS):

@@ -1,4 +1,8 @@
-"""The engine of a model: of a directory, or of one that transformers has loaded."""
+"""Opens a model, of a directory or given as an object, and chooses the engine that computes it.
+
+native: the C++ kernels of a family. generic: transformers' forward and backward around the same shards and
+optimizer, for all other models. `why_generic` says why, for the start page.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,16 @@ from fastsft.model.family import (
     check_dropouts,
     check_family,
     check_floats,
-    check_library,
+    check_model_code,
+    check_vision_text,
+    has_model_code,
     is_known_to_library,
     is_native,
     is_vision_text,
 )
 from fastsft.model.loaded_model import LoadedModel
-from fastsft.model.model_config import ModelConfig, model_config
+from fastsft.model.model_config import ModelConfig, config_directory, model_config, model_directory
 from fastsft.model.native_support import why_not_native
-from fastsft.model.remote_code import check_model_code, has_model_code
-from fastsft.model.source import config_directory, model_directory
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -37,13 +41,13 @@ def open_model(
     engine: str = "auto",
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """The model of a directory or hub name, with the engine of --engine. ValueError as `model_of`.
+    """Open the model of a directory or hub name with the engine of --engine. ValueError as `model_of`.
 
-    Of a hub model config.json comes first: nothing else is downloaded of one that is refused.
+    For a hub model config.json is downloaded and checked first, so that a refused model costs no more.
     """
-    place = config_directory(model_name_or_path, cache_dir)
-    config = model_config(str(place))
-    _why_generic(config, engine, place, runs_code=trust_remote_code and has_model_code(config))
+    folder = config_directory(model_name_or_path, cache_dir)
+    config = model_config(str(folder))
+    _why_generic(config, engine, folder, runs_code=trust_remote_code and has_model_code(config))
     directory = model_directory(model_name_or_path, cache_dir, has_code=trust_remote_code)
     return model_of(config, directory, engine=engine, trust_remote_code=trust_remote_code)
 
@@ -51,11 +55,11 @@ def open_model(
 def model_of(
     config: ModelConfig, directory: Path, *, engine: str = "auto", trust_remote_code: bool = False
 ) -> CausalLM:
-    """The model with the content of config.json and the files of `directory`, of which none is read here.
+    """Make the model of `directory` by the content of its config.json; no weights are read.
 
-    auto: native for the families that it knows where it computes every setting of `config`, else generic.
-    trust_remote_code: a model class of the directory is run, by the generic engine. ValueError for a family
-    that neither engine trains, quantised weights, and --engine native with code of the directory.
+    engine: auto is native if the native engine computes every setting of `config`, else generic.
+    trust_remote_code: the generic engine runs a model class of the directory. ValueError for a family that
+    neither engine trains, quantised weights, and --engine native with code of the directory.
     """
     runs_code = trust_remote_code and has_model_code(config)
     if runs_code:
@@ -64,14 +68,13 @@ def model_of(
     if why is None:
         return CausalLM.from_pretrained(str(directory), config=config)
     model = _generic(config, directory, why, runs_code=runs_code)
-    model.parameter_shapes()  # a configuration that transformers does not take is told before anything else
+    model.parameter_shapes()  # transformers refuses a wrong configuration here, before anything else happens
     model.generation_settings()
     return model
 
 
 def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
-    from fastsft.model.generic.causal_lm import GenericCausalLM
-    from fastsft.model.generic.trusted_code import TrustedCausalLM
+    from fastsft.model.generic.causal_lm import GenericCausalLM, TrustedCausalLM
     from fastsft.model.generic.vision_text import VisionTextModel
 
     kind = VisionTextModel if is_vision_text(config) else GenericCausalLM
@@ -81,7 +84,7 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 
 
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
-    """Words for the start page; None where the native engine trains the model, or says why it does not."""
+    """Say why the generic engine computes the model; None for the native engine, which may refuse it."""
     check_floats(config, directory)
     check_dropouts(config, directory)
     if not runs_code and is_vision_text(config):
@@ -100,20 +103,20 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
 
 
 def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
-    """As `_why_generic`. ValueError for --engine native."""
+    """Say why a vision-text model is generic. ValueError for --engine native."""
     if engine == "native":
         raise ValueError(
             f"--engine native: {config.get('model_type')} is a vision-text model, whose text decoder the "
             "generic engine trains; leave --engine out"
         )
-    check_library(config)
+    check_vision_text(config)
     return f"{config.get('model_type')} is a vision-text model"
 
 
 def as_model(model: object, engine: str = "auto") -> CausalLM:
-    """The `model` of a Trainer as a CausalLM: one already, a directory, or a model of transformers.
+    """Return a Trainer's `model` as a CausalLM: that itself, or made of a directory or transformers model.
 
-    engine: --engine, for the other two.
+    engine: --engine, for a directory or transformers model.
     """
     if isinstance(model, str | Path):
         return open_model(str(model), engine=engine)
@@ -122,8 +125,8 @@ def as_model(model: object, engine: str = "auto") -> CausalLM:
         refuse(list(hooks_of(cast("PreTrainedModel", model))), "Trainer")
         model = model._orig_mod
     if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
-        return _loaded(cast("PreTrainedModel", model), engine)  # by its methods, whatever its class
-    return cast("CausalLM", model)  # what has `build`; the Trainer refuses the rest
+        return _loaded(cast("PreTrainedModel", model), engine)  # duck typing: any class with these attributes
+    return cast("CausalLM", model)  # the Trainer refuses objects without `build`
 
 
 def _loaded(model: PreTrainedModel, engine: str) -> LoadedModel:
@@ -138,7 +141,7 @@ def _loaded(model: PreTrainedModel, engine: str) -> LoadedModel:
 
 
 def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
-    """As `_why_generic`, of a model that transformers has loaded."""
+    """Say why the generic engine computes a given transformers model; None for the native engine."""
     config = {"model_type": getattr(model.config, "model_type", None)}
     if not _is_of_directory(model):
         check_decoder(model.config.to_dict(), "model.config")
@@ -153,7 +156,7 @@ def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
 
 
 def _other_modules(model: PreTrainedModel) -> str | None:
-    """Words for a model whose modules are not those of which the native engine knows what they hold."""
+    """Describe modules whose settings the native engine cannot read from the object; None if it can."""
     decoder = getattr(model, "model", None)
     kind = getattr(model.config, "model_type", None)
     is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
@@ -163,5 +166,5 @@ def _other_modules(model: PreTrainedModel) -> str | None:
 
 
 def _is_of_directory(model: PreTrainedModel) -> bool:
-    """True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
+    """Return True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
     return type(model).__module__.split(".")[0] == "transformers_modules"

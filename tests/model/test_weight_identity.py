@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from fastsft.model import weight_sample
-from fastsft.model.base_identity import has_other_types, is_comparable, types_of
-from fastsft.model.weight_sample import sampled_digest
+from fastsft.model import weight_identity
+from fastsft.model.weight_identity import has_other_types, is_comparable, sampled_digest, types_of
 from tiny_models import write_model
 
 
@@ -59,7 +58,7 @@ def test_a_change_of_any_tensor_shows(model: Path, tmp_path: Path) -> None:
 
 
 def test_of_a_large_tensor_four_blocks_are_read(tmp_path: Path) -> None:
-    places = weight_sample._places(10_000_000)
+    places = weight_identity._sample_ranges(10_000_000)
     assert [count for _, count in places] == [4096] * 4
     assert places[0][0] == 0 and sum(places[-1]) == 10_000_000
     values = torch.zeros(2_500_000)

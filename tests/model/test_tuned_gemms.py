@@ -17,13 +17,13 @@ import torch
 
 from fastsft import _C
 from fastsft.checkpoint import run_identity
-from fastsft.model import tuned_products
-from fastsft.model.tuned_products import (
-    keep_tuned_products,
+from fastsft.model import tuned_gemms
+from fastsft.model.tuned_gemms import (
     micro_batch,
+    restore_tuned_gemms,
     sizes_to_tune,
     summary,
-    tune_products,
+    tune_gemms,
 )
 from fastsft.planning.memory_plan import Workload
 from ops.test_gemm_tuning import ENTRY
@@ -37,7 +37,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 @pytest.fixture(autouse=True)
 def no_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine with a GPU, as far as the table is concerned."""
-    monkeypatch.setattr(tuned_products, "library", lambda device: HERE)
+    monkeypatch.setattr(tuned_gemms, "library", lambda device: HERE)
     yield
     _C.set_tuned_gemms("[]")
 
@@ -95,7 +95,7 @@ class Engine:
 
 def tune(engine: Engine, device: torch.device = GPU, kind: str = "native") -> str:
     engine_of_tests: Any = engine
-    return tune_products(model(kind), engine_of_tests, device, Workload(512, 100, 128, 512, 100, 1))
+    return tune_gemms(model(kind), engine_of_tests, device, Workload(512, 100, 128, 512, 100, 1))
 
 
 def test_products_are_measured_once() -> None:
@@ -125,14 +125,14 @@ def test_without_a_gain_the_line_says_so() -> None:
 
 
 def test_what_a_checkpoint_keeps() -> None:
-    assert tuned_products.tuned_products(GPU) is None
+    assert tuned_gemms.tuned_products(GPU) is None
     _C.set_tuned_gemms(TABLE)
-    saved = tuned_products.tuned_products(GPU)
+    saved = tuned_gemms.tuned_products(GPU)
     assert saved is not None
     assert saved["library"] == HERE
-    tuned_products.forget_tuned_products()
+    tuned_gemms.forget_tuned_gemms()
     assert _C.tuned_gemms() == "[]"
-    assert keep_tuned_products(saved, GPU) is None
+    assert restore_tuned_gemms(saved, GPU) is None
     assert json.loads(_C.tuned_gemms()) == [ENTRY]
 
 
@@ -141,7 +141,7 @@ def test_what_a_checkpoint_keeps() -> None:
     [(OTHER, GPU, f"measured by {OTHER}, and this is {HERE}"), (HERE, CPU, "and this is a CPU")],
 )
 def test_algorithms_of_another_library_are_not_taken(library: str, device: torch.device, reason: str) -> None:
-    said = keep_tuned_products({"library": library, "products": TABLE}, device)
+    said = restore_tuned_gemms({"library": library, "products": TABLE}, device)
     assert said is not None
     assert reason in said
     assert _C.tuned_gemms() == "[]"
@@ -176,7 +176,7 @@ def test_a_resumed_run_says_when_it_rounds_differently(
     trainer: Any = SimpleNamespace(
         args=SimpleNamespace(tune_gemm=tune_gemm, device=device), token_budget=8192
     )
-    run_identity._keep_tuned_products(trainer, {"micro_batch_tokens": 8192, **saved}, "out/checkpoint-4")
+    run_identity._restore_tuned_gemms(trainer, {"micro_batch_tokens": 8192, **saved}, "out/checkpoint-4")
     assert len(lines) == (said is not None)
     assert said is None or said in lines[0]
     assert (_C.tuned_gemms() != "[]") == bool(saved.get("tuned_products") and tune_gemm and said is None)
@@ -184,8 +184,8 @@ def test_a_resumed_run_says_when_it_rounds_differently(
 
 def resume_on_two_kinds_of_gpu(rank: int, _: str) -> None:
     """Rank 1 has another GPU: no rank keeps the table, and all measure."""
-    tuned_products.library = lambda device: OTHER if rank else HERE
-    reason = keep_tuned_products(SAVED, GPU)
+    tuned_gemms.library = lambda device: OTHER if rank else HERE
+    reason = restore_tuned_gemms(SAVED, GPU)
     assert reason is not None and f"this is {OTHER}" in reason
     assert _C.tuned_gemms() == "[]"
     engine = Engine()
