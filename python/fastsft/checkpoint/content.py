@@ -109,7 +109,7 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """The states as they are, and those from which rows are read again that are not trained on yet."""
+    """Return the states now, and those from which rows that are not trained on yet are read again."""
     states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()

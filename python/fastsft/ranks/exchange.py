@@ -74,11 +74,11 @@ class AllOrNone:
             return None
 
     def attempt_on_rank0(self, work: Callable[[], T]) -> T | None:
-        """`attempt` on rank 0; None elsewhere."""
+        """Attempt `work` on rank 0; return None elsewhere."""
         return self.attempt_if(self.rank == 0, work)
 
     def attempt_if(self, mine: bool, work: Callable[[], T]) -> T | None:
-        """`attempt` on the ranks whose `mine` is set; None elsewhere."""
+        """Attempt `work` on the ranks whose `mine` is set; return None elsewhere."""
         return self.attempt(work) if mine else None
 
     def settle(self, value: T) -> list[T]:
@@ -201,7 +201,7 @@ class StoreExchange:
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
     def collect_patiently(self, kind: str) -> list[Message]:
-        """`collect_all` that waits without limit for ranks that give signs of life (`alive`)."""
+        """Collect all posts; wait without limit for ranks that give signs of life (`alive`)."""
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
@@ -215,7 +215,7 @@ class StoreExchange:
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Inside, signs of life of this process go to the others."""
+        """Send signs of life of this process to the others while the block runs."""
         if self._world_size == 1:
             yield
             return
@@ -224,7 +224,7 @@ class StoreExchange:
             yield
 
     def give_up_in(self, seconds: float) -> None:
-        """Let `collect_patiently` wait no longer than that; for another thread."""
+        """Limit the wait of `collect_patiently` in another thread."""
         self._give_up = time.monotonic() + seconds
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:

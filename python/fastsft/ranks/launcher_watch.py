@@ -25,7 +25,7 @@ def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
 
 @contextlib.contextmanager
 def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Inside, in a process of torchrun, the end of torchrun counts as a SIGTERM.
+    """Treat the end of torchrun as a SIGTERM while the block runs, in a process of torchrun.
 
     Else such ranks would wait for each other as long as a collective may take: nobody is left to end them,
     and torchrun's store is gone. Other processes are not watched: a shell that starts ranks in the background

@@ -76,7 +76,7 @@ class SaveArguments(Protocol):
 def agreed_save_mode(
     args: SaveArguments, directory: str | Path, agreement: AllOrNone
 ) -> tuple[SaveMode, str]:
-    """`choose_save_mode` for a directory that rank 0 has made; collective."""
+    """Choose the save mode for a directory that rank 0 has made. Collective."""
     if args.save_on_each_node:
         return "stream", ""
     if agreement.world_size == 1:

@@ -208,7 +208,7 @@ def leave() -> None:
 
 
 def stay() -> None:
-    """The groups are not closed when the process ends."""
+    """Leave the groups open when the process ends."""
     atexit.unregister(_leave_at_exit)
 
 

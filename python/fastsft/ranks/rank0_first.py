@@ -113,7 +113,7 @@ class _Pulse:
 
 @contextmanager
 def _heartbeat() -> Iterator[None]:
-    """Inside, a thread notes progress every second; it stops with the process."""
+    """Note progress every second, on a thread that stops with the process, while the block runs."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -35,7 +35,7 @@ _LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # of a process that tells the others why it
 
 
 def meeting_name(round: int) -> str:
-    """The first part of all keys of a rendezvous in the store."""
+    """Return the first part of all keys of a rendezvous in the store."""
     return f"fastsft/meeting/{round}"
 
 

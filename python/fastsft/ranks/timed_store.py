@@ -90,7 +90,7 @@ class BoundedStore:
 
     @contextlib.contextmanager
     def beating(self, key: str, seconds: float) -> Iterator[Beat]:
-        """Inside, 1 is added to `key` every so many seconds: this process lives."""
+        """Add 1 to `key` every so many seconds while the block runs, as a sign of life."""
         self._beats[key] = beat = Beat(seconds)
         self.later(lambda store: None)  # the thread may be waiting without a limit
         try:

@@ -60,7 +60,7 @@ class TransferAgreement:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Inside, work may take any time: the others wait for this rank while its process lives."""
+        """Let the block take any time: the others wait for this rank while its process lives."""
         with self._posts.alive():
             yield
 

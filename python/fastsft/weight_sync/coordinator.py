@@ -50,7 +50,7 @@ class CheckpointCoordinator:
         self._raise_failures(len(self._failures))
 
     def attach(self, name: str, work: Save) -> None:
-        """`save_async` that tells no monitor: failure and end of `work` belong to this coordinator."""
+        """Run `work` as `save_async` does, but tell no monitor; its failure is kept alike."""
         self._begin(name, work, work)
 
     def wait_all(self, timeout: float | None = None) -> None:
@@ -150,7 +150,7 @@ class CheckpointCoordinator:
 
 @contextlib.contextmanager
 def _heartbeats(monitor: object, told: Message, every: float) -> Iterator[None]:
-    """Inside, the monitor hears every so many seconds that the save goes on."""
+    """Tell the monitor every so many seconds, while the block runs, that the save goes on."""
     done = threading.Event()
 
     def beat() -> None:

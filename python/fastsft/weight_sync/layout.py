@@ -160,7 +160,7 @@ _OPTIMIZER = ("optim", "training_state")
 
 
 def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
-    """See `CheckpointMonitor.prune`. ValueError when `keep` is less than 1: one complete step stays."""
+    """Remove old steps as `CheckpointMonitor.prune`. ValueError if `keep` is less than 1."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
     for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed

@@ -194,7 +194,7 @@ def check_no_adapters(module: nn.Module) -> None:
 
 
 def adapters_refused(where: str) -> ValueError:
-    """The error for a model with adapters at `where`."""
+    """Make the error for a model with adapters at `where`."""
     return ValueError(
         f"{where}: weights of a model with adapters are not sent; save the adapter, or merge it (fastsft "
         "merge), and load that"

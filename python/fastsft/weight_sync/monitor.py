@@ -127,7 +127,7 @@ class CheckpointMonitor:
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
     ) -> None:
-        """So many saves of the step have been dispatched; they may have finished already."""
+        """Register saves of the step that have been dispatched, and may have finished already."""
         with self._lock:
             saves = self._changing(step)
             saves.pending[True] += state_dict_thread_count
@@ -135,24 +135,26 @@ class CheckpointMonitor:
             self._forget_past()
 
     def monitor_step(self, step: int, is_state_dict: bool = False) -> None:
-        """The step has no further saves to register."""
+        """Announce that the step has no further saves to register."""
         with self._lock:
             self._of(step).announced.add(is_state_dict)
             self._publish(step)
 
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
-        """Wait until this writer may write. lease_s: until it must send a `heartbeat`; None: as long as it
-        takes, as writers that know no heartbeat need. RuntimeError when others write for too long."""
+        """Wait until this writer may write. RuntimeError if others write for too long.
+
+        lease_s: seconds until it must send a `heartbeat`; None: no limit, for writers that send none.
+        """
         self._writers.enter(str(node_id), str(job_id), lease_s)
 
     def heartbeat(self, node_id: str, job_id: str, lease_s: float) -> None:
-        """The writer is alive and keeps its lease for so many seconds."""
+        """Renew the lease of a living writer."""
         self._writers.renew(str(node_id), str(job_id), lease_s)
 
     def notify_finished(
         self, step: int, is_state_dict: bool = False, *, node_id: str | None = None, job_id: str | None = None
     ) -> None:
-        """A save of the step is durable. Writers with a lease say who they are."""
+        """Count a durable save of the step. Writers with a lease say who they are."""
         self._writers.leave(node_id, job_id)
         with self._lock:
             saves = self._changing(step)
@@ -169,7 +171,7 @@ class CheckpointMonitor:
         node_id: str | None = None,
         job_id: str | None = None,
     ) -> None:
-        """A save of the step failed: the step is not published unless it is saved again."""
+        """Count a failed save of the step, which is not published unless it is saved again."""
         self._writers.leave(node_id, job_id)
         _LOGGER.error("saving step %d failed: %s", step, why)
         with self._lock:
@@ -182,19 +184,19 @@ class CheckpointMonitor:
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
-        """step -> why its last save failed; of the newest 1000 that failed."""
+        """Return step -> reason of its last failure, for the newest 1000 failed steps."""
         with self._lock:
             return {step: saves.failure for step, saves in self._saves.items() if saves.failure is not None}
 
     def latest_steps(self) -> tuple[int, int]:
-        """(full checkpoint, weights) that readers may use; 0: none yet."""
+        """Return the steps of (full checkpoint, weights) that readers may use; 0: none yet."""
         with self._lock:
             return self.latest_checkpoint_step, self.latest_state_dict_step
 
     def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
-        """`reader` reads the step for so long: `prune` leaves it. A second call renews.
+        """Keep the step from `prune` while `reader` reads it. A second call renews the lease.
 
-        ValueError when the step is not there, or incomplete.
+        ValueError if the step is missing or incomplete.
         """
         with self._lock:
             directory = self._job / f"global_step_{step}"
@@ -203,7 +205,7 @@ class CheckpointMonitor:
             self._leased()[reader, step] = time.monotonic() + seconds
 
     def release_lease(self, step: int, reader: str) -> None:
-        """The reader is done; a lease that ended or was never taken is no error."""
+        """End the reader's lease, if it has one."""
         with self._lock:
             self._readers.pop((reader, step), None)
 

@@ -96,7 +96,7 @@ class BroadcastSource(ABC):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, nobody changes the module, and its state dict is read once."""
+        """Read the state dict once for the block, in which nobody changes the module."""
         yield
 
     def names(self) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""A receiver that loads some tensors, then dies or hangs: STORE PLAN MODE dies|hangs BUCKET BACKEND."""
+"""A receiver that loads some tensors, then dies or hangs: STORE PLAN MODE dies|hangs BUCKET."""
 
 from __future__ import annotations
 

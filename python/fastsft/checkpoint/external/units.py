@@ -215,7 +215,7 @@ class FlatUnit:
 
 
 def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> list[Entry]:
-    """`state_entries` of a model with FSDP1 modules. inner: the model in the outermost wrapper."""
+    """List the entries of a model with FSDP1 modules. inner: the model in the outermost wrapper."""
     flat = _flat_parameters(model, place.rank)
     buffer_dtypes = fsdp1_buffer_dtypes(model)
     plain: dict[int, PlainTensor] = {}
@@ -271,7 +271,7 @@ def _parameters_left_alone(module: nn.Module, owned: _Flat) -> Iterator[tuple[st
 
 
 def _check_is_ordinary(prefix: str, module: nn.Module) -> None:
-    """NotStreamable when a module adds to the state dict, or changes it, in code of its own."""
+    """Raise NotStreamable if a module adds to the state dict, or changes it, in code of its own."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
