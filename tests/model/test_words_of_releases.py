@@ -1,6 +1,6 @@
 """What is saved means the same to transformers 4 and 5: rotations as each release computes them.
 
-Recorded with transformers 5.24 by tests/support/version_words.py.
+Recorded with transformers 5.24 by tests/golden/versions/record.py.
 """
 
 from __future__ import annotations
