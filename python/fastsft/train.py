@@ -18,7 +18,7 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 if __name__ == "__main__":
-    from fastsft.runtime.early_interrupt import end_at_interrupt
+    from fastsft.runtime.errors import end_at_interrupt
 
     end_at_interrupt()
 
@@ -40,10 +40,10 @@ from fastsft.checkpoint.last_save import LastSaves
 from fastsft.checkpoint.restart import go_on_after_restart
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
+from fastsft.data.chat.mask_policy import pad_for, settle_arguments, settle_script_policy
 from fastsft.data.chat.template_saving import keep_trained_template
 from fastsft.data.data_module import make_supervised_data_module
-from fastsft.data.embedding_rows import check_embedding
+from fastsft.data.label_report import check_embedding
 from fastsft.data.supervised import (
     IGNORE_TOKEN_ID,
     LazySupervisedDataset,
@@ -62,12 +62,12 @@ from fastsft.ranks.run_lock import run_lock
 from fastsft.reporting.results import save_results
 from fastsft.reporting.run_summary import end_page, start_page
 from fastsft.runtime.devices import use_device
+from fastsft.runtime.interactive import short_in_cells
 from fastsft.runtime.messages import rank0_print
-from fastsft.runtime.short_traceback import short_in_cells
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
-from fastsft.tokenizer.run_tokenizer import run_tokenizer
+from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
 from fastsft.trackers.registry import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.preflight import (

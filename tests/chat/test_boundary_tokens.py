@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.policy_choice import settle_policy
+from fastsft.data.chat.mask_policy import settle_policy
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from published_models import CHATML, write_tokenizer
 
 LENGTH = 2048

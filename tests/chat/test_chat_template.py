@@ -15,11 +15,11 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
-from fastsft.data.chat import template as template_module
+from fastsft.data.chat import model_template as template_module
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.template import ModelTemplate, _Worker
+from fastsft.data.chat.model_template import ModelTemplate, _Worker
 from fastsft.runtime.isolated_python import isolated_command, isolated_environment
-from fastsft.tokenizer.settings import read_chat_template
+from fastsft.tokenizer.files import read_chat_template
 from golden_text import human_gpt
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -93,7 +93,7 @@ ENDLESS = [
 
 @pytest.mark.parametrize("payload", ENDLESS)
 def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.5)
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 0.5)
     begin = time.monotonic()
     with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)
@@ -112,7 +112,7 @@ IN_ONE_CALL = (
 @pytest.mark.parametrize("payload", IN_ONE_CALL)
 def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's timer waits for the end of a call: the process is ended once it has computed too long."""
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 1.0)
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 1.0)
     asks, reads = _Worker.ask_all, template_module._cpu_seconds
     seen: list[float] = []
 
@@ -141,7 +141,7 @@ def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch)
 def test_one_call_ends_also_where_nobody_waits_for_it() -> None:
     settings = {"source": IN_ONE_CALL[0], "tokens": {}, "date": "2026-11-26", "adds_bos": False, "ends": ()}
     process = subprocess.Popen(
-        isolated_command("fastsft.data.chat.render", ("jinja2", "markupsafe")),
+        isolated_command("fastsft.data.chat.rendering.main", ("jinja2", "markupsafe")),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=isolated_environment(),
     )  # fmt: skip
     process.communicate(f'{json.dumps({**settings, "seconds": 0.1})}\n"endings"\n'.encode(), timeout=120)
@@ -150,7 +150,7 @@ def test_one_call_ends_also_where_nobody_waits_for_it() -> None:
 
 def test_a_process_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the same records are learned: limits are of computing, not of the clock."""
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.0)
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 0.0)
     starts, stopped = _Worker._start, []
 
     def start(worker: _Worker) -> Any:

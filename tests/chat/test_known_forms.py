@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fastsft.data.chat import known_forms
-from fastsft.data.chat.known_forms import KnownForms
-from fastsft.data.chat.reply_spans import Ends
-from fastsft.data.chat.sandbox import Fatal, Refused, TimeLimit
-from fastsft.data.chat.template_program import Program
+from fastsft.data.chat.rendering import known_forms
+from fastsft.data.chat.rendering.known_forms import KnownForms
+from fastsft.data.chat.rendering.program import Program
+from fastsft.data.chat.rendering.reply_spans import Ends
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 from published_templates import PUBLISHED, source_of
 from template_conversations import CONVERSATIONS
 

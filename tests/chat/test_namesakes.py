@@ -9,7 +9,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.namesakes import namesake_line
+from fastsft.data.chat.template_choice import namesake_line
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN
 from published_models import write_tokenizer

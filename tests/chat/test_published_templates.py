@@ -15,7 +15,7 @@ from fastsft.data.chat.labelling import LabelSettings, describe, label_words, ma
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.inspection.data_report import note_stop_token
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from published_models import CHATML, MODELS, R1, write_published, write_tokenizer
 
 LENGTH = 2048

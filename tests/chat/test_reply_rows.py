@@ -15,7 +15,7 @@ from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import human_gpt
 
 LENGTH = 512

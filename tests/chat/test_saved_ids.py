@@ -12,13 +12,12 @@ import pytest
 from transformers import LlamaTokenizer, LlamaTokenizerFast
 
 from fastsft import _C
-from fastsft.data.chat.front_bos import with_bos, without_bos
-from fastsft.data.chat.jinja_form import jinja_form_of
+from fastsft.data.chat.jinja_form import jinja_form_of, with_bos, without_bos
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import choose_template
 from fastsft.data.chat.template_saving import trained_source
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import GOLDEN, MODES, human_gpt
 
 # A Llama tokenizer without further tokens ends replies with </s>.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastsft.data.chat.sandbox import JsonTexts
+from fastsft.data.chat.rendering.sandbox import JsonTexts
 
 ODD: list[Any] = [None, True, 1.5, -3, 'a "b"\n\\ \u2028\x00é你', float("inf"), {}, [], {1: [2, {"a": "\n"}]}]
 

@@ -6,8 +6,8 @@ import pytest
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.policy_choice import settle_script_policy
-from fastsft.data.chat.template_names import template_name
+from fastsft.data.chat.mask_policy import settle_script_policy
+from fastsft.data.chat.template_choice import template_name
 
 MEANT = {
     "qwen2.5": "qwen", "Qwen3": "qwen", "chatML": "chatml", "chat-ml": "chatml", "llama3": "llama-3",

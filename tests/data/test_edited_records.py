@@ -14,8 +14,7 @@ import torch
 import transformers
 
 import fastsft.data
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from golden_text import hf_tokenizer, read_records
 from trainer_pairs import check_equal, curve, model, ours, theirs, unrounded
 

@@ -9,10 +9,9 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.data import SupervisedDataset
-from fastsft.data.batch_reads import BatchReader
+from fastsft.data.batch_reads import BatchReader, join_batches
 from fastsft.data.collators import Collation
-from fastsft.data.joined_batches import join_batches
-from fastsft.data.read_orders import evaluation_order
+from fastsft.data.epoch_order import evaluation_order
 from fastsft.data.token_rows import TokenRows
 from golden_text import hf_tokenizer, read_records
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fastsft.sources import waiting_pipe
-from fastsft.sources.waiting_pipe import open_data
+from fastsft.sources import readers as waiting_pipe
+from fastsft.sources.readers import open_data
 
 
 def test_nobody_writes(

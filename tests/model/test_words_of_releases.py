@@ -20,7 +20,7 @@ from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
 from fastsft.model.model_config import ModelConfig, stretch_positions
 from fastsft.model.words.both import in_both_words, in_older_words, missing_words
-from fastsft.tokenizer.both_words import tokenizer_words
+from fastsft.tokenizer.files import tokenizer_words
 from version_words import GOLDEN, cases, newer, older, reading
 
 RECORDED: dict[str, Any] = json.loads(GOLDEN.read_text())

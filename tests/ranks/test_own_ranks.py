@@ -78,7 +78,7 @@ PROGRAM = """
 import os, sys
 from fastsft.program.main import run_script
 from fastsft.ranks.process_group import gather_objects, join
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 def script():
     join(60)
@@ -105,7 +105,7 @@ def test_ranks_meet(tmp_path):
 FAILING = """
 import json, os, signal
 from fastsft.program.main import run_script
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 def script():
     if launch().rank == 1:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from fastsft.runtime import file_calls
-from fastsft.runtime.full_disk import is_of_full_disk
+from fastsft.runtime.file_calls import is_of_full_disk
 from fastsft.runtime.new_files import NewFile, fresh_file
-from fastsft.runtime.output_files import replace_file, write_below
-from fastsft.runtime.private_files import files_of
+from fastsft.runtime.output_files import files_of, replace_file, write_below
 
 TEXT = "what is written " * 5000
 CALLS = ("open", "pwrite", "replace", "mkdir")

@@ -8,7 +8,7 @@ from queue import Empty
 
 import pytest
 
-from fastsft.runtime.timed_queue import TimedQueue
+from fastsft.runtime.threads import TimedQueue
 
 
 @pytest.mark.timeout(60)

@@ -19,8 +19,8 @@ from fastsft.checkpoint.external.flat_units import _check_is_ordinary
 from fastsft.checkpoint.external.names import _renamed
 from fastsft.checkpoint.external.state import state_entries
 from fastsft.model.directory import recover_directory
-from fastsft.runtime.place import Launch
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.launch import Launch
+from fastsft.runtime.output_files import RECORD_NAME
 from ranks import run_ranks
 from releases import of_release_4
 

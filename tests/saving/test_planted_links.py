@@ -24,7 +24,7 @@ from fastsft.reporting import loss_reports
 from fastsft.reporting.metrics_files import write_metrics
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.output_files import note_written, replace_file, write_below, write_for_flag, write_output
-from fastsft.tokenizer.trained_template import TrainedTemplate
+from fastsft.tokenizer.files import TrainedTemplate
 from fastsft.trainer.hub_uploads import _linked
 from fastsft.weight_sync.files import RangeFile, temporary_name, write_huggingface_files
 from fastsft.weight_sync.layout import write_iteration

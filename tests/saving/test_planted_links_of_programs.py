@@ -19,8 +19,8 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
 from fastsft.cli.demo_tokenizer import train_tokenizer
 from fastsft.cli.main import main
-from fastsft.data.chat.policy_choice import jinja_form_for
-from fastsft.data.content_digest import _write
+from fastsft.data.chat.mask_policy import jinja_form_for
+from fastsft.data.digests import _write
 from fastsft.model.words.files import write_both_words
 from fastsft.ranks.run_lock import run_lock
 from fastsft.sources.hub_repository import HubRepository, Listing

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastsft.model.file_sets import _remove_old_tokenizer
-from fastsft.runtime.output_files import note_written, write_output
-from fastsft.runtime.written_files import digest_of, is_written, written_in
+from fastsft.runtime.output_files import digest_of, is_written, note_written, write_output, written_in
 
 
 @pytest.mark.parametrize("broken_off", range(4))

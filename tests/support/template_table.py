@@ -16,7 +16,7 @@ from family_models import TEMPLATES
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from published_templates import PUBLISHED, write_model
 from template_conversations import CONVERSATIONS, Message
 from template_reference import Reference, Reply

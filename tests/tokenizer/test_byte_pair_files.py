@@ -11,7 +11,7 @@ import pytest
 from byte_pair_files import write_byte_pairs, write_qwen2_pairs
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.policy_choice import settle_policy
+from fastsft.data.chat.mask_policy import settle_policy
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import train
 from generic_engines import library_model

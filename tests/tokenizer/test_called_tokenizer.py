@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastsft import _C
-from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.tokenizer.transformers_tokenizer import called_tokenizer
 
 
 class NotCalled:

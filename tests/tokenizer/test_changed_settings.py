@@ -17,9 +17,9 @@ from tokenizers import models, pre_tokenizers
 
 import fastsft.train as ours
 from byte_level_files import json_text, write_directory
-from fastsft.tokenizer import model_digest
-from fastsft.tokenizer.native_tokenizer import native_of
-from fastsft.tokenizer.tokenizer_state import tokenizer_state
+from fastsft.tokenizer import state as model_digest
+from fastsft.tokenizer.state import tokenizer_state
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96

@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 import fastsft.train as ours
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import GOLDEN, MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96

@@ -13,7 +13,7 @@ from byte_level_files import content, json_text, write_directory
 from fastsft import data
 from fastsft.data import conversation_labels
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import CONVERSATIONS, read_records, read_texts
 
 END = "<|endoftext|>"

@@ -13,7 +13,7 @@ import torch
 from transformers import AddedToken, AutoTokenizer
 
 import fastsft.train as ours
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import native_of
 from golden_text import MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.protected import removed
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.file_calls import removed
+from fastsft.runtime.terminal import say
 
 
 def put_checkpoints_aside(output_dir: str | Path, source: str | Path | None = None) -> None:

@@ -10,8 +10,8 @@ from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
 from fastsft.ranks.agreement import Agreement
+from fastsft.runtime.file_calls import tell_unremoved
 from fastsft.runtime.messages import tell
-from fastsft.runtime.protected import tell_unremoved
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun

@@ -17,9 +17,9 @@ from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer
 from fastsft.model.directory import finish_file_sets
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.torchrun_job import is_restart
-from fastsft.runtime.protected import tell_unremoved
+from fastsft.runtime.file_calls import tell_unremoved
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun

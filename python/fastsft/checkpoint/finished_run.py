@@ -14,8 +14,7 @@ from fastsft.checkpoint.content import source_checkpoint
 from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.save import recover, rotate_what_is_left
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from fastsft.model.base_identity import is_comparable
 from fastsft.model.file_sets import is_kept_apart
 from fastsft.planning.run_plan import RunPlan
@@ -24,13 +23,12 @@ from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.reporting.progress_events import ProgressEvents
 from fastsft.reporting.status import Run, Status
+from fastsft.runtime.file_calls import removed
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
-from fastsft.runtime.place import launch
-from fastsft.runtime.protected import removed
 from fastsft.runtime.regular_files import read_json, read_json_object
-from fastsft.tokenizer.kept_files import is_tokenizer_file
-from fastsft.tokenizer.trained_template import TEMPLATES
+from fastsft.tokenizer.files import TEMPLATES, is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

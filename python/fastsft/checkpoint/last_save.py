@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from fastsft import _C
 from fastsft.ranks.agreement import on_any_rank
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.full_disk import is_of_full_disk
+from fastsft.runtime.file_calls import is_of_full_disk
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, r
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files
+from fastsft.runtime.file_calls import tell_unremoved
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
-from fastsft.runtime.protected import tell_unremoved
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

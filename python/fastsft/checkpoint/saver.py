@@ -15,8 +15,8 @@ from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.agreement import Agreement, on_any_rank
 from fastsft.ranks.process_group import gather_objects
 from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun

@@ -5,7 +5,7 @@ As in FastChat's module, `train()` uses what a script binds to these names (scri
 
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.lazy_names import lazy_names
+from fastsft.runtime.imports import lazy_names
 
 if TYPE_CHECKING:
     from fastsft.data.data_module import make_supervised_data_module

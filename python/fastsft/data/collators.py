@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastsft.data.item_rows import padded_to_longest
 from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
-from fastsft.data.padded_items import padded_to_longest
 from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
 from fastsft.originals.functions import is_written_in
 

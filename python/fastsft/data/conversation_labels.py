@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LIMIT, LabelSettings, describe, make_labeller
+from fastsft.data.chat.template_choice import MODEL, tool_source
 from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
-from fastsft.data.record_sources import learned_sources
-from fastsft.data.tool_records import settings_for
 from fastsft.runtime.messages import warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import refuse_unused
-from fastsft.sources.data_files import data_files, read_records
-from fastsft.sources.json_lines import write_conversations
-from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.json_lines import write_conversations, write_line
+from fastsft.sources.readers import open_reader, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
-from fastsft.tokenizer.model_digest import look_at_model
-from fastsft.tokenizer.native_tokenizer import native_of, needed_native, why_called
+from fastsft.tokenizer.state import look_at_model
+from fastsft.tokenizer.transformers_tokenizer import called_tokenizer, native_of, needed_native, why_called
 
 _MAX_MATERIALISED = 1 << 20
 
@@ -120,3 +121,98 @@ def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[in
             'spans needs neither; in a script: DataArguments(mask_policy="spans") of fastsft.train'
         )
     return int(width), int(pad_id)
+
+
+def sources_of(raw_data: Sequence[Any]) -> list[Any]:
+    """`record["conversations"]` of each; DataError names a record that has none."""
+    return [_source_of(record, number) for number, record in enumerate(raw_data)]
+
+
+def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
+    """`sources_of` of records of which every reply may be learned.
+
+    DataError for one with a field that says otherwise: labels of conversations do not see it.
+    """
+    sources, plain = [], {"conversations", "id"}  # names of fields that never say so
+    for number, record in enumerate(raw_data):
+        sources.append(_source_of(record, number))
+        if isinstance(record, Mapping) and not record.keys() <= plain:
+            _check_fields(record, number, plain)
+    return sources
+
+
+def _source_of(record: Any, number: int) -> Any:
+    try:
+        return record["conversations"]
+    except (KeyError, TypeError, IndexError) as error:
+        kind = type(error).__name__
+        reason = 'no "conversations"' if kind == "KeyError" else "record is not an object"
+        raise_first([_RecordFault(kind, f"record {number}: {reason}")])
+        raise
+
+
+def _check_fields(record: Mapping[object, object], number: int, plain: set[str]) -> None:
+    for name in record.keys() - plain:
+        value = record[name]
+        if not isinstance(name, str):
+            continue
+        if not isinstance(value, Mapping) and not _C.is_train_mark(name):
+            plain.add(name)
+            continue
+        problem = _C.judge_train_mark(name, write_line(value).decode("utf-8", "replace").strip())
+        if problem:
+            raise_first([_RecordFault("ValueError", f"record {number}: {problem}")])
+
+
+class _RecordFault:
+    remark = ""
+    always_stops = False
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+# A field `tools` with a list or a text that is neither empty nor null. In a text its last quote is escaped.
+_TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
+_BLOCK = 1 << 20
+_KEPT = 1 << 10  # of a block, where a field may begin that ends in the next one
+_AHEAD = 64  # bytes that must follow a match, which looks ahead
+
+
+def settings_for(
+    settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
+) -> LabelSettings:
+    """With `has_tools` False where the model has a template for tools and no record of the data has any.
+
+    Reads the files of such a model once. spec, fetch: as `data_files`. What is a stream, or cannot be read,
+    may have tools: labelling it says what is wrong.
+    """
+    is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
+    if not is_own or settings.chat_template_name is not None or tool_source(tokenizer) is None:
+        return settings
+    try:
+        return replace(settings, has_tools=may_have_tools(data_files(spec, fetch)))
+    except (ValueError, OSError):
+        return settings
+
+
+def may_have_tools(files: Iterable[DataFile]) -> bool:
+    """False if no field `tools` of these files holds a tool."""
+    return any(file.is_stream or _has_tools(file) for file in files)
+
+
+def _has_tools(file: DataFile) -> bool:
+    read, kept = open_reader(file), b""
+    while True:
+        block = read(_BLOCK)
+        text = kept + block
+        found = _TOOLS.search(text)
+        if found and (not block or found.end() + _AHEAD <= len(text)):
+            return True
+        if not block:
+            return False
+        kept = text[-_KEPT:]

@@ -5,25 +5,39 @@ Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
 from fastsft import _C
-from fastsft.arguments.data import check_lazy_split
-from fastsft.data.called_rows import refuse_label_flags
+from fastsft.arguments.data import DataArguments, check_lazy_split
+from fastsft.arguments.given import was_given
+from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import EACH, LabelSettings
-from fastsft.data.chat.policy_choice import settle_script_policy
+from fastsft.data.chat.mask_policy import settle_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
-from fastsft.data.dropped_records import check_dropped, result_lines, shared_line
-from fastsft.data.format_lines import format_lines
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
+from fastsft.data.label_report import check_dropped, format_lines, result_lines, shared_line
 from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
-from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
+
+# What concerns rows whoever makes them.
+_OF_ANY_ROWS = (
+    "data_path",
+    "eval_data_path",
+    "lazy_preprocess",
+    "check_data",
+    "dump_masked",
+    "data_cache",
+    "data_format",
+    "save_chat_template",
+)
 
 
 def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
@@ -95,6 +109,18 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
         read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)
         return LazySupervisedDataset.from_rows(rows, tokenizer, read)
     return SupervisedDataset.from_rows(rows)
+
+
+def refuse_label_flags(data_args: object, name: str) -> None:
+    """ValueError for flags of labels, which have no effect on rows that a script makes."""
+    for field in dataclasses.fields(DataArguments):
+        value = getattr(data_args, field.name, field.default)
+        is_asked = was_given(data_args, field.name) or value != default_of(field)
+        if field.name not in _OF_ANY_ROWS and is_asked:
+            raise ValueError(
+                f"--{field.name} {value} has no effect: train.{name} was set by the script and makes the "
+                "rows; leave the flag out"
+            )
 
 
 def _constructor_of(kind: Any) -> tuple[Any, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.collators import OF_FORWARD
+from fastsft.data.interfaces import SizedDataset, is_table
+from fastsft.data.token_rows import TokenRows, check_sized
 
 _LARGEST_MEGABATCH = 50  # batches
 
@@ -50,3 +54,61 @@ def grouped_by_length(
     longest = int(np.argmax([lengths[part[0]] for part in parts]))
     parts[0][0], parts[longest][0] = parts[longest][0], parts[0][0]
     return np.concatenate(parts)
+
+
+Order = Callable[[int], npt.NDArray[np.int64]]
+
+
+def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
+    """Rows of an epoch of training. By length: every item is read here once, and the global generator draws.
+
+    ValueError for items without lengths.
+    """
+    if args.train_sampling_strategy == "sequential":
+        return lambda epoch: np.arange(len(dataset), dtype=np.int64)
+    if args.train_sampling_strategy == "group_by_length":
+        batch = args.train_batch_size * args.gradient_accumulation_steps
+        return _grouped(read_lengths(args, dataset, processing_class), batch)
+    seed = args.order_seed
+    return lambda epoch: _C.epoch_order(len(dataset), seed, epoch)
+
+
+def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
+    """Rows of an evaluation: in their order, or by length as in training."""
+    if args.train_sampling_strategy == "group_by_length":
+        return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
+    return lambda epoch: np.arange(len(dataset), dtype=np.int64)
+
+
+def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
+    return lambda epoch: grouped_by_length(torch.randperm(len(lengths)).numpy(), lengths, batch)
+
+
+def read_lengths(
+    args: TrainingArguments, dataset: SizedDataset, processing_class: object
+) -> npt.NDArray[np.int64]:
+    """Tokens of each item, as transformers' LengthGroupedSampler reads them."""
+    if is_table(dataset) and args.length_column_name in dataset.column_names:
+        return np.asarray(dataset[args.length_column_name], dtype=np.int64)
+    names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
+    if not hasattr(dataset[0], "keys") or names[0] not in dataset[0]:
+        raise ValueError(
+            f"--group_by_length: expected items with {names[0]}, got {type(dataset).__name__} of others"
+        )
+    return np.asarray([len(item[names[0]]) for item in iter(dataset)], dtype=np.int64)
+
+
+def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
+    """`dataset` as transformers hands it to its loader: a datasets.Dataset without the columns not taken.
+
+    A transform of it does not see them either. ValueError when no column is left, and as `check_sized`.
+    """
+    if not args.remove_unused_columns or not is_table(dataset):
+        return check_sized(dataset)
+    ignored = [name for name in dataset.column_names if name not in OF_FORWARD]
+    if ignored and len(ignored) == len(dataset.column_names):
+        raise ValueError(
+            f"the data set has the columns {', '.join(ignored)}, and a model takes none of them; with "
+            "--remove_unused_columns False a transform gets them all"
+        )
+    return dataset.remove_columns(ignored)

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import worker_options
+from fastsft.data.epoch_order import Order, as_read, evaluation_order, training_order
 from fastsft.data.interfaces import SizedDataset
-from fastsft.data.read_orders import Order, as_read, evaluation_order, training_order
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]
 _PADDING = {"labels": -100, "attention_mask": 0}

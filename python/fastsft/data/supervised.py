@@ -6,7 +6,7 @@ are made only for those who ask for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, SupportsInt, cast
 
@@ -15,16 +15,13 @@ import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
-from fastsft.data.called_rows import called_columns
-from fastsft.data.conversation_labels import label_sources
+from fastsft.data.conversation_labels import label_sources, learned_sources, sources_of
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
-from fastsft.data.lazy_rows import LazyRows
-from fastsft.data.record_sources import learned_sources, sources_of
-from fastsft.data.row_cache import RowCache
+from fastsft.data.lazy_rows import LazyRows, RowCache
 from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
 from fastsft.tokenizer.interfaces import ChatTokenizer
-from fastsft.tokenizer.tokenizer_state import is_comparable
+from fastsft.tokenizer.state import is_comparable
 
 IGNORE_TOKEN_ID = -100
 
@@ -277,3 +274,21 @@ remember_own(
     LazySupervisedDataset=LazySupervisedDataset,
     rank0_print=rank0_print,
 )
+
+
+_NAMES = ("input_ids", "labels", "attention_mask")
+
+
+def called_columns(
+    preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
+) -> dict[str, Any]:
+    """`input_ids`, `labels` and `attention_mask` of what a script's `preprocess` returns for `sources`."""
+    result = preprocess(sources, tokenizer)
+    if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
+        got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
+        name = getattr(preprocess, "__qualname__", type(preprocess).__name__)
+        raise ValueError(
+            f"preprocess was set by the script to {name}, which returned {got}; expected a dictionary with "
+            f"{', '.join(_NAMES)}, a row for each conversation"
+        )
+    return {name: result[name] for name in _NAMES}

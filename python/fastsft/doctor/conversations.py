@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
+from fastsft.data.label_report import check_dropped
 from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError

@@ -161,9 +161,8 @@ def check_tokenizer_files(run: Run) -> str:
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
     from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-    from fastsft.data.chat.policy_choice import pad_for, settle_policy
-    from fastsft.data.conversation_labels import check_tokenizer
-    from fastsft.data.tool_records import settings_for
+    from fastsft.data.chat.mask_policy import pad_for, settle_policy
+    from fastsft.data.conversation_labels import check_tokenizer, settings_for
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")

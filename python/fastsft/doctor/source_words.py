@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsft.model.words.both import missing_words
 from fastsft.model.words.rope import PARAMETERS
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 from fastsft.runtime.versions import library_major, transformers_version
 
 

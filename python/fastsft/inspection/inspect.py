@@ -14,22 +14,22 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labeller, parse_role_map
-from fastsft.data.chat.policy_choice import pad_for, settle_policy
-from fastsft.data.conversation_labels import check_tokenizer
+from fastsft.data.chat.mask_policy import pad_for, settle_policy
+from fastsft.data.conversation_labels import check_tokenizer, settings_for
 from fastsft.data.errors import hinted_reading
 from fastsft.data.interfaces import is_of_datasets
-from fastsft.data.label_progress import LabelProgress
-from fastsft.data.tool_records import settings_for
+from fastsft.data.label_files import LabelProgress
 from fastsft.inspection.inspected_data import InspectedData
 from fastsft.inspection.inspected_record import InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
-from fastsft.runtime.short_traceback import short_in_cells
-from fastsft.sources.data_files import MAX_RECORD_BYTES, JsonArray, data_files, open_input
-from fastsft.sources.json_lines import without_fills
-from fastsft.tokenizer.byte_tokenizer import NO_LIMIT, byte_tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.runtime.interactive import short_in_cells
+from fastsft.sources.data_files import data_files
+from fastsft.sources.json_lines import JsonArray, without_fills
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
+from fastsft.tokenizer.json_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.transformers_tokenizer import native_of
 
 DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 

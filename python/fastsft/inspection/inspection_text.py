@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fastsft.data.chat.labelling import label_words
-from fastsft.data.format_lines import calls_note, format_totals
+from fastsft.data.label_report import calls_note, format_totals
 from fastsft.inspection.histogram import HEAD, bars, median
-from fastsft.runtime.terminal_text import folded, one_line, visible
+from fastsft.runtime.terminal import folded, one_line, visible
 
 if TYPE_CHECKING:
     from fastsft.inspection.inspected_data import InspectedData

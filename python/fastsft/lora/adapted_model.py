@@ -20,8 +20,8 @@ from fastsft.model.weight_sample import sampled_digest
 from fastsft.planning.memory_plan import Setting
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.process_group import Groups, gather_objects
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch

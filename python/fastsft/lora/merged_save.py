@@ -22,9 +22,8 @@ from fastsft.model.family import ties_embeddings
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.save_place import writes_small_files
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.output_files import Digest, digest_of, digest_of_file, replace_file
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.runtime.written_files import Digest, digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments

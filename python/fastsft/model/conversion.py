@@ -24,10 +24,9 @@ from fastsft.model.stored_weights import (
 )
 from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
-from fastsft.runtime.private_files import files_of
+from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
-from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.kept_files import KeptFiles
+from fastsft.tokenizer.files import KeptFiles, write_tokenizer_words
 
 if TYPE_CHECKING:
     import torch

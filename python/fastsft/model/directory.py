@@ -17,12 +17,10 @@ from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
+from fastsft.runtime.file_calls import tell_unremoved
 from fastsft.runtime.messages import tell_once
-from fastsft.runtime.output_files import write_below
-from fastsft.runtime.private_files import files_of
-from fastsft.runtime.protected import tell_unremoved
-from fastsft.runtime.written_files import digest_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.runtime.output_files import digest_of, files_of, write_below
+from fastsft.tokenizer.files import write_tokenizer_words
 
 if TYPE_CHECKING:
     from fastsft import _C

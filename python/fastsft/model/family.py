@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.model.remote_code import has_model_code
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 
 # Of configurations: what else than text a model reads.
 _TOWERS = (

@@ -7,11 +7,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.runtime.file_calls import removed
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import ARGUMENTS, keep_aside, keep_changed, note_written
-from fastsft.runtime.protected import removed
-from fastsft.runtime.written_files import is_written, written_in
-from fastsft.tokenizer.kept_files import is_tokenizer_file
+from fastsft.runtime.output_files import (
+    ARGUMENTS,
+    is_written,
+    keep_aside,
+    keep_changed,
+    note_written,
+    written_in,
+)
+from fastsft.tokenizer.files import is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft import _C

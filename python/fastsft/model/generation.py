@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fastsft import _C
-from fastsft.data.chat.prompt import Prompts
+from fastsft.data.chat.prompts import Prompts
 from fastsft.model.attention_caps import DEFAULT_ATTENTION, as_computed, tell_left_out
 from fastsft.model.choice import open_model
 from fastsft.model.config import has_safetensors, read_generation_config

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 if TYPE_CHECKING:
     from pathlib import Path

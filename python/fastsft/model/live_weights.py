@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastsft.model.weight_digests import tensor_digests
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values

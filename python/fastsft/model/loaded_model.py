@@ -22,8 +22,8 @@ from fastsft.model.words.both import as_computed_here
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from fastsft.model.config import has_safetensors, tell_of_two_forms
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.named_entries import check_named
+from fastsft.runtime.plain_pickle import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 from fastsft.runtime.torch_archive import read_archive
 
 if TYPE_CHECKING:

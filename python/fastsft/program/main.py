@@ -19,12 +19,10 @@ from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.refused_place import tell_waiting_ranks
 from fastsft.ranks.roll_call import meeting_name
 from fastsft.reporting.progress_events import EVENTS_VARIABLE
-from fastsft.runtime.early_interrupt import raise_at_interrupt
-from fastsft.runtime.errors import RunStoppedError
+from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_of_limits
-from fastsft.runtime.place import PlaceError, launch_or_alone
-from fastsft.runtime.standard_streams import make_best_effort, say
-from fastsft.runtime.terminal_text import fitted, visible
+from fastsft.runtime.launch import PlaceError, launch_or_alone
+from fastsft.runtime.terminal import fitted, make_best_effort, say, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1

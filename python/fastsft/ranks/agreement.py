@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fastsft.ranks.process_group import gather_objects, host_collective
-from fastsft.runtime.place import Launch, launch
+from fastsft.runtime.launch import Launch, launch
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison_text import difference
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 Facts = Mapping[str, object]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from fastsft.ranks.process_group import join
 from fastsft.ranks.progress_wait import Pulse, announce, wait_for
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.runtime.timeouts import heard_by
 
 _round = count()

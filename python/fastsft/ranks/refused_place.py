@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fastsft.ranks.store import LOOPBACK, visitors_store
-from fastsft.runtime.place_variables import meeting_place, run_names
+from fastsft.runtime.launch import meeting_place, run_names
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from fastsft.ranks.claims import Claim
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.ranks.refused_place import word_of_refused
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
+from fastsft.runtime.threads import start_needed
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

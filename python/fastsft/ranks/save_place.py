@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 # Clients of these keep whole pages of what other machines write at the same time.
 _UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}

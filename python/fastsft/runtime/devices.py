@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 
 def choose_device(use_cpu: bool) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
+
+from fastsft.runtime.messages import tell_once
 
 _Result = TypeVar("_Result")
 
@@ -89,3 +92,49 @@ def _free_space(path: str | os.PathLike[str]) -> str:
                 found = os.statvfs(folder)
                 return f"; {found.f_bavail * found.f_frsize} bytes are free there"
     return ""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WORDS = re.compile(
+    "|".join([*(re.escape(os.strerror(number)) for number in _FULL), " are free; free some space"])
+)
+
+
+def is_of_full_disk(error: BaseException) -> bool:
+    """True for an OSError of a full disk or quota, and for errors of fastsft and libraries that name one."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return isinstance(error, Exception) and _WORDS.search(str(error)) is not None
+
+
+_REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS)
+
+
+class NotReplacedError(PermissionError):
+    """A protected file has the name of a new one: the new one is not there, and the old one stays."""
+
+
+def tell_unremoved(lines: Iterable[str]) -> None:
+    """Each once: what could not be removed, and why."""
+    for line in lines:
+        tell_once(f"{line}; it stays where it is, and the run goes on")
+
+
+def removed(remove: Callable[[], object], what: object) -> bool:
+    """Call `remove`; False, with a line, when the system refuses it. what: for the line."""
+    from fastsft import _C
+
+    try:
+        remove()
+    except FileNotFoundError:
+        return True
+    except (OSError, _C.FileError) as error:
+        reason = str(error) if isinstance(error, _C.FileError) else f"{what}: {error.strerror or error}"
+        tell_unremoved([reason])
+        return False
+    return True
+
+
+def is_refusal(error: OSError) -> bool:
+    """True for what the kernel says of things that somebody has protected."""
+    return error.errno in _REFUSED

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastsft.runtime.place import launch
-from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import fitted, visible
+from fastsft.runtime.launch import launch
+from fastsft.runtime.terminal import fitted, say, visible
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 64 << 20  # a state of 100,000 tensors has about 15 MB
@@ -246,3 +247,18 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
     "BUILD": _Machine._build,
     "BINPERSID": _Machine._persistent_id,
 }  # fmt: skip
+
+
+def check_named(path: Path, content: object, kind: type, what: str) -> None:
+    """ValueError, naming the file, unless `content` has texts for keys and values of `kind`.
+
+    what: the kind for messages ("a tensor").
+    """
+    plural = what.split(maxsplit=1)[1] + "s"
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a dictionary of {plural}, got {type(content).__name__}")
+    for name, entry in content.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{path}: expected names of {plural}, got {type(name).__name__}")
+        if not isinstance(entry, kind):
+            raise ValueError(f"{path}: {name!r}: expected {what}, got {type(entry).__name__}")

@@ -10,11 +10,10 @@ from urllib.parse import unquote
 from fastsft.runtime.hub import UNREACHED, hub_reason, is_unreachable
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_regular
-from fastsft.runtime.terminal_text import one_line
-from fastsft.sources.data_directories import tell_rest
-from fastsft.sources.hub_card import CARD_FILES, read_card
+from fastsft.runtime.terminal import one_line
+from fastsft.sources.file_formats import tell_rest
 from fastsft.sources.hub_repository import HubRepository, Listing
-from fastsft.sources.hub_splits import Card, Choice, choose_files, incomplete_sets
+from fastsft.sources.hub_splits import CARD_FILES, Card, Choice, choose_files, incomplete_sets, read_card
 
 PREFIX = "hf://datasets/"
 

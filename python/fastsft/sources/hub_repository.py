@@ -18,11 +18,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fastsft.runtime.hub import hub_reason, is_refusal
+from fastsft.runtime.launch import launch_or_alone
 from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.place import launch_or_alone
 from fastsft.runtime.regular_files import read_regular
-from fastsft.runtime.terminal_text import one_line
-from fastsft.runtime.timed_queue import TimedQueue
+from fastsft.runtime.terminal import one_line
+from fastsft.runtime.threads import TimedQueue
 
 _WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

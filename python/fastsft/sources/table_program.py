@@ -2,7 +2,7 @@
 
 Columns that no data format uses are not read: their value is 1. A few bytes of such a file may unpack to
 gigabytes, and only the system can keep a library from taking them: this process has a limit of memory.
-`sources/table_lines.py` is the other end. What is wrong is the last line of standard error.
+`sources/file_formats.py` is the other end. What is wrong is the last line of standard error.
 """
 
 from __future__ import annotations

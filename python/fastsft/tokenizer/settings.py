@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastsft import _C
-from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
-from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
+from fastsft.runtime.regular_files import file_inside, read_json_object
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
@@ -52,10 +53,11 @@ class TokenizerSettings:
     legacy: bool = True
     model_max_length: int | None = None
     padding_side: str = "right"
-    chat_template: str | None = None
 
     def native(self) -> _C.JsonTokenizerSettings:
         """The same for the core."""
+        from fastsft import _C
+
         settings = _C.JsonTokenizerSettings()
         settings.added = self.added
         settings.add_prefix_space = self.add_prefix_space
@@ -90,53 +92,7 @@ def read_settings(directory: Path) -> TokenizerSettings:
         legacy=bool(config.get("legacy", True)),
         model_max_length=_length(config.get("model_max_length")),
         padding_side=config.get("padding_side") or "right",
-        chat_template=read_chat_template(directory),
     )
-
-
-def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
-
-    name: which of several named ones; "default" when None. None when there is no template.
-    ValueError for a name that is not there and for a config that cannot be read.
-    """
-    folder, wanted = Path(directory), name or "default"
-    next_to_it = _template_file(folder, wanted)
-    if next_to_it is not None:
-        return read_text(next_to_it, what="a chat template")
-    texts = _templates_of_config(folder)
-    if name is not None and wanted not in texts:
-        known = ", ".join(map(str, texts)) or "no chat template"
-        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
-    return texts.get(wanted)
-
-
-def read_tool_template(directory: str | Path) -> str | None:
-    """The Jinja text of the template `tool_use`, which transformers takes for a chat with tools; or None.
-
-    A chat_template.jinja hides those of tokenizer_config.json.
-    """
-    folder = Path(directory)
-    next_to_it = _template_file(folder, TOOL_TEMPLATE)
-    if next_to_it is not None:
-        return read_text(next_to_it, what="a chat template")
-    hides = _template_file(folder, "default") is not None
-    return None if hides else _templates_of_config(folder).get(TOOL_TEMPLATE)
-
-
-def _template_file(folder: Path, name: str) -> Path | None:
-    in_folder = f"additional_chat_templates/{name}.jinja"
-    return file_inside(folder, "chat_template.jinja" if name == "default" else in_folder)
-
-
-def _templates_of_config(folder: Path) -> dict[str, str]:
-    found = read_config(folder).get("chat_template")
-    if isinstance(found, list):
-        items = [item for item in found if isinstance(item, dict)]
-        pairs = [(item.get("name"), item.get("template")) for item in items]
-    else:
-        pairs = [("default", found)]
-    return {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -252,6 +208,8 @@ def _token_ids(path: Path) -> dict[str, int]:
 def _given(
     token: object, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool
 ) -> _C.GivenToken:
+    from fastsft import _C
+
     special = flags.get("special", True)
     fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
     values = [bool(fields.get(flag, flag == "special")) for flag in _FLAGS]

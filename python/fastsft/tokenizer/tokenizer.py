@@ -9,12 +9,20 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
-from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.byte_pair_files import has_byte_pair_files
-from fastsft.tokenizer.json_tokenizer import load_byte_pair_tokenizer, load_json_tokenizer
-from fastsft.tokenizer.kept_files import NAMES, KeptFiles
-from fastsft.tokenizer.settings import read_chat_template, read_settings
-from fastsft.tokenizer.trained_template import TEMPLATES, TrainedTemplate
+from fastsft.tokenizer.files import (
+    NAMES,
+    TEMPLATES,
+    KeptFiles,
+    TrainedTemplate,
+    read_chat_template,
+    write_tokenizer_words,
+)
+from fastsft.tokenizer.json_tokenizer import (
+    has_byte_pair_files,
+    load_byte_pair_tokenizer,
+    load_json_tokenizer,
+)
+from fastsft.tokenizer.settings import read_settings
 
 _NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
 
@@ -111,7 +119,7 @@ class Tokenizer:
             root,
             model_max_length=settings.model_max_length,
             padding_side=settings.padding_side,
-            chat_template=settings.chat_template,
+            chat_template=read_chat_template(root),
         )
 
     def encode(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastsft.ranks.process_group import gather_objects, host_collective
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.callback_handler import STOPS, SWITCHES
 from fastsft.trainer.signals import SignalGuard
 

@@ -6,17 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.data.cache_directory import cache_directory
-from fastsft.data.item_digest import digest_of_items, fingerprint_of
-from fastsft.data.sampled_digest import sampled_digest
-from fastsft.data.token_cache import tokenizer_digest
+from fastsft.data.digests import digest_of_items, fingerprint_of, sampled_digest
+from fastsft.data.token_cache import cache_directory, tokenizer_digest
 from fastsft.model.weight_digests import place_of_weights, weight_digests
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import Facts, compare
 from fastsft.ranks.settled import start_facts
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
 
 if TYPE_CHECKING:

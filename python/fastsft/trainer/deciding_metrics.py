@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsft.arguments import TrainingArguments
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.schedule import metric_key
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsft.arguments import TrainingArguments
-from fastsft.data.batch_reads import BatchReader, ReadBatch
+from fastsft.data.batch_reads import BatchReader, ReadBatch, check_ids, join_batches
 from fastsft.data.collators import Collation
-from fastsft.data.joined_batches import check_ids, join_batches
-from fastsft.data.padded_items import PaddedBatch
+from fastsft.data.item_rows import PaddedBatch
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks.agreement import Agreement
 from fastsft.trainer.step_rows import gather_batches

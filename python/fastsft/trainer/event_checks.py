@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.originals.patched_functions import places_of
 from fastsft.originals.places import Places
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.callback_handler import STOPS
 from fastsft.trainer.preflight import check_again, has_own_names, names_of_classes
 

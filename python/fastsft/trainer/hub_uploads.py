@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastsft.model.card import write_model_card
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.progress_wait import while_first_works
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.new_files import NewFile, fresh_file
-from fastsft.runtime.place import launch
 from fastsft.runtime.timeouts import deadline
 
 if TYPE_CHECKING:

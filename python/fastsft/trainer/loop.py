@@ -9,8 +9,9 @@ from fastsft import _C
 from fastsft.callbacks.state import TrainerState
 from fastsft.planning.run_plan import EpochGroups
 from fastsft.runtime.errors import Interrupted, NotFiniteError
+from fastsft.runtime.interactive import is_interactive
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import is_interactive, launch
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.agreed_control import AgreedControl, RunGuard
 from fastsft.trainer.bad_steps import RollBackError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastsft.data.batch_reads import ReadPosition
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from fastsft.planning.run_plan import EpochGroups, step_source
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.agreement import Agreement

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
-from fastsft.data.batch_reads import EpochReads, ReadBatch, draw_loader_seed
+from fastsft.data.batch_reads import EpochReads, ReadBatch, check_ids, draw_loader_seed, join_batches
 from fastsft.data.item_rules import ItemRules
-from fastsft.data.joined_batches import check_ids, join_batches
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups, single_step
 from fastsft.ranks.agreement import Agreement

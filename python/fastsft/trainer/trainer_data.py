@@ -11,10 +11,10 @@ import torch
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import BatchReader, EpochReads
 from fastsft.data.collators import Collation, only_stacks
+from fastsft.data.epoch_order import as_read, evaluation_order, training_order
+from fastsft.data.interfaces import is_table
 from fastsft.data.item_rules import ItemRules
-from fastsft.data.known_lengths import is_table
 from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
-from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement

@@ -11,7 +11,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.model.directory import save_model_directory
 from fastsft.model.state_dict_save import save_given_weights
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
 from fastsft.trainer.hub_uploads import HubUploads
 
 if TYPE_CHECKING:

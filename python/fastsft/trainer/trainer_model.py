@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastsft.arguments import TrainingArguments
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.accelerator import Accelerator
 
 if TYPE_CHECKING:

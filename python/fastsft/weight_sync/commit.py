@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.runtime.protected import removed
+from fastsft.runtime.file_calls import removed
 from fastsft.weight_sync.errors import some
 from fastsft.weight_sync.files import TEMPORARY, remove_file, temporary_name
 from fastsft.weight_sync.formats import FORMATS

@@ -19,10 +19,9 @@ from fastsft.model.config import json_text
 from fastsft.model.words.both import in_both_words
 from fastsft.model.words.files import write_both_words
 from fastsft.runtime.file_calls import repeated
-from fastsft.runtime.folders import make_folders, opened_folder, sync_folder
-from fastsft.runtime.new_files import NewFile
-from fastsft.runtime.private_files import files_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.runtime.new_files import NewFile, make_folders, opened_folder, sync_folder
+from fastsft.runtime.output_files import files_of
+from fastsft.tokenizer.files import write_tokenizer_words
 from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.held_files import changed, check_same
 from fastsft.weight_sync.interfaces import Engine, Message

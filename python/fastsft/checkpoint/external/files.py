@@ -20,9 +20,8 @@ from fastsft.model.directory import (
 )
 from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.words.files import write_both_words
-from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.private_files import files_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.runtime.output_files import files_of, replace_file
+from fastsft.tokenizer.files import write_tokenizer_words
 
 if TYPE_CHECKING:
     from torch import nn

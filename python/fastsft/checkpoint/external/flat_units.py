@@ -21,7 +21,7 @@ from fastsft.checkpoint.external.entries import (
     clean_name,
 )
 from fastsft.checkpoint.external.gather import gather_parts
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp._flat_param import FlatParamHandle

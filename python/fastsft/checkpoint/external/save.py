@@ -16,7 +16,7 @@ from fastsft.checkpoint.external.files import ModelFiles
 from fastsft.checkpoint.external.names import saved_entries
 from fastsft.checkpoint.external.state import state_entries, unwrapped
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from torch import nn

@@ -20,7 +20,7 @@ from fastsft.checkpoint.external.entries import (
     clean_name,
 )
 from fastsft.checkpoint.external.flat_units import flat_state_entries
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

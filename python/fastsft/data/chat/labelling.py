@@ -11,9 +11,8 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.template_check import check_prompt, check_template
-from fastsft.data.chat.template_choice import choose_template
-from fastsft.data.chat.tool_template import OwnTemplate, TemplateWithTools
-from fastsft.runtime.terminal_text import one_line
+from fastsft.data.chat.template_choice import OwnTemplate, TemplateWithTools, choose_template
+from fastsft.runtime.terminal import one_line
 
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"

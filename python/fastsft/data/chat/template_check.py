@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 
 if TYPE_CHECKING:
-    from fastsft.data.chat.template import ModelTemplate
+    from fastsft.data.chat.model_template import ModelTemplate
 
 SYSTEM = "Answer in few words."
 TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I think Lima, on the coast."))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.front_bos import without_bos
-from fastsft.data.chat.jinja_form import jinja_form_of
-from fastsft.data.chat.namesakes import namesake_line
-from fastsft.data.chat.template import ModelTemplate
+from fastsft.arguments.parsing.near_flags import slips
+from fastsft.data.chat.jinja_form import jinja_form_of, without_bos
+from fastsft.data.chat.model_template import Asked, ModelTemplate, Rendered
+from fastsft.data.chat.rendering.conversation import has_tools
+from fastsft.data.chat.rendering.probes import CALL_IDS
 from fastsft.data.chat.template_check import probe_record
-from fastsft.data.chat.template_names import MODEL, template_name
-from fastsft.data.chat.tool_template import OwnTemplate, own_template
-from fastsft.runtime.messages import warn_once
-from fastsft.tokenizer.settings import read_chat_template, read_tool_template
-from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
+from fastsft.runtime.messages import tell, warn_once
+from fastsft.tokenizer.files import TOOL_TEMPLATE, read_chat_template, read_tool_template
 
 
 def choose_template(
@@ -130,3 +130,170 @@ def _probes() -> list[dict[str, Any]]:
     records = [{"conversations": turns}, {"conversations": spaced}]
     systems = [{**record, "system": system} for record in records for system in ("S", " S\n")]
     return [probe_record(), probe_record(system=True), *records, *systems]
+
+
+MODEL = "model"
+_MOST_SLIPS = 2
+
+
+def template_name(name: str) -> str:
+    """The canonical name of a template of fastsft's own. ValueError, with the nearest name, for others."""
+    try:
+        return _C.canonical_template_name(name)
+    except ValueError as error:
+        said, _, known = str(error).partition("; known: ")
+        near = nearest_name(name, known.split(", "))
+        nearest = "" if near is None else f"the nearest is {near}; "
+        raise ValueError(
+            f"--template: {said}; {nearest}--template {MODEL} is the model's own template; known: {MODEL}, "
+            f"{known}"
+        ) from None
+
+
+def nearest_name(name: str, known: list[str]) -> str | None:
+    """The known name that is meant: the same letters and digits, the same family, or a few slips away."""
+    wanted = _plain(name)
+    by_plain = {_plain(each): each for each in reversed(known)}
+    if wanted in by_plain:
+        return by_plain[wanted]
+    starts = [each for each in by_plain if each and (wanted.startswith(each) or each.startswith(wanted))]
+    if starts and wanted:
+        return by_plain[
+            max(starts, key=lambda each: (len(each) if wanted.startswith(each) else 0, -len(each)))
+        ]
+    family = re.match(r"[a-z]*", wanted)
+    stem = family[0] if family else ""
+    near = min((slips(stem, _stem(each), _MOST_SLIPS), index) for index, each in enumerate(known))
+    return known[near[1]] if len(stem) > 3 and near[0] <= _MOST_SLIPS else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _stem(name: str) -> str:
+    return re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
+
+
+# The difference, by the name that was given. Those of gemma, phi and chatml write the same text.
+_DIFFERENCES = {
+    "qwen": 'a record without a system text gets "You are Qwen, created by Alibaba Cloud. You are a helpful '
+    'assistant." there, and "You are a helpful assistant." here',
+    "mistral": "[INST] Hi[/INST] Ho there, [INST] Hi [/INST] Ho here, and a blank line follows a system "
+    "text, here a line break",
+    "zephyr": 'there no line break follows </s>, and a record without a system text gets "You are Zephyr, a '
+    'helpful assistant."',
+    "alpaca": "there texts begin on a line of their own, after ### Instruction: and ### Response:, as they "
+    "do here in alpaca_stanford",
+    "vicuna": "there no space is behind a system text and in front of replies; here it is FastChat's",
+}
+
+
+def namesake_line(name: str) -> str:
+    """A line about LLaMA-Factory's template of this name; "" where it has none, or the same."""
+    if name not in _DIFFERENCES:
+        return ""
+    return (
+        f"--template {name}: LLaMA-Factory's template of this name is another: {_DIFFERENCES[name]}; "
+        "--template model is the model's own"
+    )
+
+
+Write = Callable[[Sequence[Asked]], list[Rendered]]
+_CALLS, _NAME = '"tool_calls": ', f"--chat_template_name {TOOL_TEMPLATE}"
+_NO_TOOLS = (
+    "it calls tools and has none: as in transformers the template default writes it, which writes no calls; "
+    f"{_NAME} takes that one for all records"
+)
+
+
+class TemplateWithTools:
+    """The template `default`, with `tools` for chats that have tools; otherwise as `ModelTemplate`."""
+
+    def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
+        self.default, self.tools = default, tools
+        self.stop_token, self.reply_ending = default.stop_token, default.reply_ending
+        self.call_stop_token = tools.call_stop_token or default.call_stop_token
+        self.date = default.date
+        self.asks_for_date = default.asks_for_date or tools.asks_for_date
+
+    @property
+    def digest(self) -> str:
+        """Of both."""
+        return hashlib.sha256(f"{self.default.digest} {self.tools.digest}".encode()).hexdigest()
+
+    def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        return self._each(dialogues, self.default, self.tools)
+
+    def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        return self._each(dialogues, self.default.prompts, self.tools.prompts)
+
+    def _each(self, dialogues: Sequence[Asked], write: Write, write_with_tools: Write) -> list[Rendered]:
+        chosen = [has_tools(tools) for *_, tools in dialogues]
+        pairs = list(zip(dialogues, chosen, strict=True))
+        with_tools = iter(write_with_tools([one for one, has in pairs if has]))
+        others = iter(write([one for one, has in pairs if not has]))
+        return [
+            next(with_tools) if has else self._without_lost_calls(one, next(others)) for one, has in pairs
+        ]
+
+    def _without_lost_calls(self, dialogue: Asked, written: Rendered) -> Rendered:
+        if "tool_calls" in self.default.fields or not any(_CALLS in more for *_, more in dialogue[1]):
+            return written
+        return [], False, True, _NO_TOOLS, "", -1, False
+
+    @property
+    def rewrites(self) -> bool:
+        return self.default.rewrites or self.tools.rewrites
+
+    @property
+    def rewrites_thoughts(self) -> bool:
+        return self.default.rewrites_thoughts or self.tools.rewrites_thoughts
+
+    @property
+    def marks_replies(self) -> bool:
+        return self.default.marks_replies
+
+    @property
+    def fields(self) -> list[str]:
+        """Those of tools and calls; thoughts and system messages only where both write them."""
+        both = set(self.default.fields) & set(self.tools.fields)
+        of_tools = ("tools", "tool_calls", *CALL_IDS)
+        return [name for name in self.tools.fields if name in of_tools or name in both]
+
+    def close(self) -> None:
+        self.default.close()
+        self.tools.close()
+
+
+OwnTemplate = ModelTemplate | TemplateWithTools
+
+
+def own_template(
+    source: str, tool_source: str | None, tokenizer: object, native: _C.Tokenizer, day: str | None
+) -> OwnTemplate:
+    """The template `source`, with `tool_source` for chats with tools where that can be trained with it.
+
+    A line says where it cannot. ValueError for a `source` that cannot be used.
+    """
+    plain = ModelTemplate(source, tokenizer, native, day=day)
+    if tool_source is None:
+        return plain
+    try:
+        tools = ModelTemplate(tool_source, tokenizer, native, day=day, for_tools=True)
+        problem = _problem(plain, tools)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        tell(f"chat template: {TOOL_TEMPLATE} is not taken for records with tools: {problem}")
+        return plain
+    return TemplateWithTools(plain, tools)
+
+
+def _problem(plain: ModelTemplate, tools: ModelTemplate) -> str:
+    if tools.stop_token != plain.stop_token:
+        return f"it ends replies with {tools.stop_token}, the default one with {plain.stop_token}"
+    if "tools" not in tools.fields:
+        return "it writes no tools"
+    calls = {each.call_stop_token for each in (plain, tools) if "tool_calls" in each.fields}
+    return "it ends calls otherwise than the default one" if len(calls) > 1 else ""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fastsft.data.chat.front_bos import gap_after_bos, with_bos
-from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.policy_choice import jinja_form_for
-from fastsft.data.chat.template import ModelTemplate
-from fastsft.data.chat.template_choice import is_published_as, recognise, template_source, tool_source
-from fastsft.data.chat.template_names import MODEL
+from fastsft.data.chat.jinja_form import gap_after_bos, with_bos
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.mask_policy import jinja_form_for
+from fastsft.data.chat.model_template import Asked, ModelTemplate, Rendered
+from fastsft.data.chat.rendering.marks import common_length
+from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source, tool_source
 from fastsft.runtime.messages import collected, tell
-from fastsft.tokenizer.native_tokenizer import needed_native
+from fastsft.tokenizer.files import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.tokenizer.trained_template import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
+from fastsft.tokenizer.transformers_tokenizer import needed_native
 
 
 def keep_trained_template(
@@ -122,3 +123,157 @@ def _is_published(source: str, name: str, tokenizer: object) -> bool:
         return recognise(source, model, native) == name
     finally:
         model.close()
+
+
+_SYSTEM, _ASKED, _REPLIED = (
+    "\ue010s\ue011",
+    ("\ue010a\ue011", "\ue010c\ue011"),
+    ("\ue010b\ue011", "\ue010d\ue011"),
+)
+
+
+@dataclass(frozen=True)
+class TurnTexts:
+    """The texts that a chat template writes around contents.
+
+    first: before the first user's text where there is no system. before_system, after_system: with one.
+    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text.
+    lead: the end of `to_reply` that the prompt for the next reply does not have; rest: what it has instead.
+    """
+
+    first: str
+    before_system: str
+    after_system: str
+    to_reply: str
+    to_user: str
+    lead: str
+    rest: str
+
+    def prompt(self, system: str | None, turns: Sequence[str]) -> str:
+        """The text before the next reply; turns: user, assistant, user, ..."""
+        front = self.first if system is None else self.before_system + system + self.after_system
+        ends = (self.to_reply, self.to_user)
+        return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
+
+    def asked(self, system: str | None, turns: Sequence[str]) -> str:
+        """The prompt for the next reply."""
+        return self.prompt(system, turns).removesuffix(self.lead) + self.rest
+
+    def go_template(self) -> str:
+        """As `TEMPLATE` of a Modelfile. System messages are collected by Ollama in .System."""
+        return (
+            f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
+            f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
+            '{{ range .Messages }}{{ if eq .Role "user" }}'
+            f"{{{{ if $begun }}}}{_literal(self.to_user)}{{{{ end }}}}{{{{ $begun = true }}}}"
+            "{{ .Content }}"
+            f'{_literal(self.to_reply.removesuffix(self.lead))}{{{{ else if eq .Role "assistant" }}}}'
+            f"{_literal(self.lead)}{{{{ .Content }}}}"
+            f"{{{{ end }}}}{{{{ end }}}}{_literal(self.rest)}"
+        )
+
+
+@dataclass(frozen=True)
+class OllamaTemplate:
+    """text: Go's template. stop: the text at which generation ends. notes: where it differs, for people."""
+
+    text: str
+    stop: str
+    notes: tuple[str, ...]
+
+
+def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
+    """Of the tokenizer's own chat template. ValueError where Go's template cannot write the same text."""
+    source = template_source(tokenizer)
+    if source is None:
+        raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
+    settings = LabelSettings(mask_policy="spans")
+    labeller = make_labeller(tokenizer.native, 1 << 20, -1, settings, tokenizer=tokenizer)
+    described = describe(labeller)
+    name, stop = described["template"], described["stop_token"]
+    template = ModelTemplate(source, tokenizer, tokenizer.native)
+    bos = getattr(tokenizer, "bos_token", None) or ""
+    try:
+        if template.rewrites:
+            raise _refused(name, "it writes earlier replies otherwise than the last")
+        texts = _turn_texts(template, bos, name)
+        _check(texts, template, bos, name)
+        trims = _rendered(template, bos, None, ("  a  ", "b")) != texts.prompt(None, ["  a  "]) + _end(
+            template, bos, texts
+        )
+    finally:
+        template.close()
+    notes = (
+        ("the chat template trims white space around contents, Ollama's template does not",) if trims else ()
+    )
+    return OllamaTemplate(texts.go_template(), stop, notes)
+
+
+def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
+    contents = (_ASKED[0], _REPLIED[0], _ASKED[1], _REPLIED[1])
+    plain = _cut(_rendered(template, bos, None, contents), contents, name)
+    told = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
+    prompt = _asked(template, bos, None, _ASKED[:1]).partition(_ASKED[0])[2]
+    both = common_length(plain[1], prompt)
+    return TurnTexts(plain[0], told[0], told[1], plain[1], plain[2], plain[1][both:], prompt[both:])
+
+
+def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
+    """The texts before, between and after `contents`."""
+    found = []
+    for content in contents:
+        before, mark, text = text.partition(content)
+        if not mark:
+            raise _refused(name, "it changes or leaves out what messages say")
+        found.append(before)
+    return [*found, text]
+
+
+def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
+    """The whole of conversations, up to the end after the last reply."""
+    end = _end(template, bos, texts)
+    for system in (None, "Be kind."):
+        for count in (2, 4, 6):
+            turns = tuple(f"text {i}" for i in range(count))
+            made = texts.prompt(system, turns[:-1]) + turns[-1] + end
+            asked = texts.asked(system, turns[:-1])
+            written = _rendered(template, bos, system, turns), _asked(template, bos, system, turns[:-1])
+            if written != (made, asked):
+                raise _refused(name, "what it writes around a message depends on more than the role")
+    whole = texts.prompt("", [""])
+    if '"""' in whole + texts.to_user:
+        raise _refused(name, 'it writes """, which ends a template in a Modelfile')
+
+
+def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
+    return _rendered(template, bos, None, ("x", "y")).removeprefix(texts.prompt(None, ["x"]) + "y")
+
+
+def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """The text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
+    return _text(template, bos, system, turns)
+
+
+def _asked(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """The text of the prompt for the reply to the last turn, in the same way."""
+    return _text(template.prompts, bos, system, [*turns, ""])
+
+
+def _text(
+    write: Callable[[Sequence[Asked]], list[Rendered]], bos: str, system: str | None, turns: Sequence[str]
+) -> str:
+    roles = ("user", "assistant")
+    chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
+    pieces, _, _, failure, *_ = write([(system, chat, "")])[0]
+    if failure:
+        raise ValueError(f"the chat template cannot be exported: {failure}")
+    return "".join(text for text, _, _ in pieces).removeprefix(bos)
+
+
+def _refused(name: str, why: str) -> ValueError:
+    return ValueError(f"the chat template ({name}) cannot be written for Ollama: {why}")
+
+
+def _literal(text: str) -> str:
+    """Text as it is, braces as a string of Go."""
+    return text.replace("{{", '{{ "{{" }}')

@@ -14,8 +14,8 @@ from fastsft.doctor.result import WARNING, ProblemError
 from fastsft.doctor.verification.subject import Subject
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
+from fastsft.runtime.output_files import digest_of_file, written_in
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.runtime.written_files import digest_of_file, written_in
 
 _BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
 _OPTIMIZER = "optimizer-rank-*.safetensors"

@@ -25,8 +25,8 @@ from fastsft.model.generic.weights import aliases, load_generic_weights
 from fastsft.model.stored_tensor import StoredTensor
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
 from fastsft.planning.memory_plan import Setting
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

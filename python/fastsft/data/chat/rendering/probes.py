@@ -1,0 +1,178 @@
+"""Probes of a chat template: the fields of a conversation that it writes, and its form of calls.
+
+Each probe has a mark of its own in every text of the field that it asks for. Part of the process that renders
+(`render.py`): imports nothing but jinja2 and the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from fastsft.data.chat.rendering.conversation import THOUGHTS, CallForm, Chat
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused
+
+_USER, _REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+_CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_text in (False, True))
+
+
+class Probes:
+    """The fields that a template writes.
+
+    text: the template. nonce: 18 digits, for the marks: some templates take only ids of nine characters.
+    """
+
+    def __init__(self, text: Callable[[Chat], str], nonce: str) -> None:
+        self.text, self._nonce = text, nonce
+        self._id = f"{int(nonce) * 31 % 10**9:09}"  # of a call
+        self._value = f"{int(nonce) * 37 % 10**18:018}"  # of its argument
+
+    @cached_property
+    def writes_tools(self) -> bool:
+        """True if it writes the tools of a chat."""
+        return any(self._writes(chat, self._nonce) for chat in (self.tools, self.tools.first(1)))
+
+    @property
+    def tools(self) -> Chat:
+        """A chat with a tool."""
+        function = {
+            "name": self._nonce,
+            "description": self._nonce,
+            "parameters": {"type": "object", "properties": {}},
+        }
+        return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
+
+    @cached_property
+    def call_form(self) -> CallForm | None:
+        """The first form in which it writes calls, and their arguments as JSON; None: it writes none."""
+        marks = (self._nonce, self._id, self._value)
+        for form in _CALL_FORMS:
+            for chat in (self._calling(form), self._calling(form).first(2)):
+                with contextlib.suppress(Refused, Fatal):
+                    text = self.text(chat)
+                    is_python = f"{{'x': '{self._value}'" in text
+                    # An id that the tool's result has, too, says nothing of the call.
+                    found = [
+                        mark
+                        for mark in marks
+                        if mark in text and (mark != self._id or len(chat.messages) == 2)
+                    ]
+                    if found and not is_python:
+                        return form
+        return None
+
+    @cached_property
+    def thoughts_name(self) -> str:
+        """The first name of thoughts whose field it writes, in any place; "": it writes none."""
+        for name in THOUGHTS:
+            if any(self._writes(chat, self._nonce) for chat in self._thinking(name)):
+                return name
+        return ""
+
+    def two_thoughts(self, name: str | None) -> Chat:
+        """Two turns with thoughts: in the field `name`, or in the text."""
+        in_text = {**_REPLY, "content": f"<think>\n{self._nonce}\n</think>\n\nHo"}
+        return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
+
+    def call_endings(self) -> tuple[str, str]:
+        """After the name of a call, and between the call and its result; "" where it writes no calls."""
+        if self.call_form is None:
+            return "", ""
+        with contextlib.suppress(Refused, Fatal):
+            chat = self._calling(self.call_form)
+            called, answered = (self.text(chat.first(count)) for count in (2, 3))
+            if answered.startswith(called):
+                begin = max(called.rfind(mark) for mark in (self._nonce, self._id, self._value))
+                return called[begin:], answered[len(called) :]
+        return "", ""
+
+    def _calling(self, form: CallForm) -> Chat:
+        """A user's text, a call, its result and a reply."""
+        function: dict[str, Any] = {"name": self._nonce, "arguments": {"x": self._value}}
+        if form.as_text:
+            function["arguments"] = f'{{"x": "{self._value}"}}'
+        call = {"id": self._id, "type": "function", "function": function}
+        content = None if form.null_content else ""
+        calling = {"role": "assistant", "content": content, "tool_calls": [call]}
+        result = {"role": "tool", "content": "1", "name": "f", "tool_call_id": self._id}
+        return Chat([_USER, calling, result, _REPLY])
+
+    def _thinking(self, name: str) -> Iterator[Chat]:
+        """Thoughts in a reply, with a call and with the reply to its result; in a first and a later turn."""
+        reply = {**_REPLY, name: self._nonce}
+        yield Chat([_USER, reply])
+        yield Chat([_USER, _REPLY, _USER, reply])
+        if self.call_form is None:
+            return
+        # The call has another name than the thoughts have.
+        calling = Probes(self.text, self._value)._calling(self.call_form)
+        user, call, *others = calling.messages
+        thinking = {**call, name: self._nonce}
+        for turn in ([user, thinking], [user, thinking, *others], [user, call, others[0], reply]):
+            yield Chat(turn)
+            yield Chat([_USER, _REPLY, *turn])
+
+    def _writes(self, chat: Chat, mark: str) -> bool:
+        with contextlib.suppress(Refused, Fatal):
+            return mark in self.text(chat)
+        return False
+
+
+Text = Callable[[Chat], str]
+# Forms of ids of calls, of which a template needs one or none: nine characters and no other number of them;
+# "functions.NAME:NUMBER" in place of the name; any.
+CALL_IDS = ("short_call_ids", "named_call_ids", "call_ids")
+# And system messages: another next to the first, and one between turns.
+INPUTS = (*CALL_IDS, "second_system", "later_system")
+
+
+def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
+    """True if the template has the trait `name`, one of INPUTS.
+
+    text: the template. form: of its calls, None where it writes none. nonce: 18 digits.
+    """
+    if name == "second_system":
+        return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)
+    if name == "later_system":
+        return _writes(text, [_USER, _REPLY, _system("A", nonce), _USER, _REPLY], 1, nonce)
+    return form is not None and name == _call_ids(text, form, nonce)
+
+
+def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
+    """The name of the form of ids that it needs; "" for none."""
+    short, name = nonce[:9], f"f{nonce[9:]}"
+    with_id = _rendered(text, _calling(form, name, short))
+    without = _rendered(text, _calling(form, name, None))
+    if with_id is None or (without is not None and short not in with_id):
+        return ""
+    if short in with_id and name not in with_id:
+        return "named_call_ids"
+    return "call_ids" if _rendered(text, _calling(form, name, f"call_{nonce}")) else "short_call_ids"
+
+
+def _calling(form: CallForm, name: str, call_id: str | None) -> Chat:
+    """A user's text, a call, its result and a reply."""
+    arguments: Any = '{"x": 1}' if form.as_text else {"x": 1}
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    result = {"role": "tool", "content": "1"}
+    if call_id is not None:
+        call["id"] = result["tool_call_id"] = call_id
+    content = None if form.null_content else ""
+    return Chat([_USER, {"role": "assistant", "content": content, "tool_calls": [call]}, result, _REPLY])
+
+
+def _system(mark: str, nonce: str) -> dict[str, Any]:
+    return {"role": "system", "content": f"{mark}{nonce}"}
+
+
+def _writes(text: Text, messages: list[dict[str, Any]], count: int, nonce: str) -> bool:
+    written = _rendered(text, Chat(messages)) or ""
+    return all(f"{mark}{nonce}" in written for mark in "AB"[:count])
+
+
+def _rendered(text: Text, chat: Chat) -> str | None:
+    with contextlib.suppress(Refused, Fatal):
+        return text(chat)
+    return None

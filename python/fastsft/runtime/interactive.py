@@ -1,0 +1,71 @@
+"""Errors in a cell of a notebook: the frames of the user's code, without those of this package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def is_notebook() -> bool:
+    """True if output goes to cells."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def is_interactive() -> bool:
+    """True if somebody types at a prompt, which a SystemExit would close: Python's or IPython's."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
+
+
+def _shell() -> object:
+    """IPython's, or None; IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def short_in_cells(
+    *kinds: type[BaseException],
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Of a function that users call: in a notebook, errors of `kinds` come without this package's frames.
+
+    kinds: those whose words say all that a user needs. Frames of other code (a callback of the script's)
+    stay, and so do the causes of an error that such code raised. Elsewhere nothing changes.
+    """
+
+    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        @wraps(function)
+        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            try:
+                return function(*args, **kwargs)
+            except kinds as error:
+                if not is_notebook():
+                    raise
+                trace = _joined(_frames_of_others(error.__traceback__))
+                if trace is None:
+                    error.__cause__, error.__suppress_context__ = None, True
+                raise error.with_traceback(trace)  # noqa: B904  the same error
+
+        return called
+
+    return decorated
+
+
+def _frames_of_others(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            yield trace
+        trace = trace.tb_next
+
+
+def _joined(entries: Iterator[TracebackType]) -> TracebackType | None:
+    last = None
+    for each in reversed(list(entries)):
+        last = TracebackType(last, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return last

@@ -1,0 +1,320 @@
+"""Compressed data files, unpacked as they are read: bounded in memory, and in what comes of how much."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import BinaryIO, Protocol
+
+from fastsft.runtime.isolated_python import isolated_command, isolated_environment
+from fastsft.runtime.messages import warn_once
+from fastsft.sources.json_lines import JsonLines
+from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
+
+_KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
+NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
+_PACKED_BLOCK = 1 << 9  # Zstandard unpacks it to 16 MiB at most
+_MAX_WINDOW = 1 << 27  # bytes that Zstandard looks back; what its own tool accepts
+# What comes of a byte. gzip makes at most 1032 of one, real conversations have some ten.
+MOST_RATIO = 2000
+ALWAYS_ALLOWED = 1 << 28  # bytes, whatever they come of
+
+
+def kind_of_data(name: str) -> str | None:
+    """The end of the name by which a file of a directory is data, as `.jsonl.gz`; None for others."""
+    return match[0] if (match := _KIND.search(name)) else None
+
+
+def tell_rest(path: str, names: Iterable[str]) -> None:
+    """A line that lists what is not read: a file that was meant as data must not be missed in silence."""
+    rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
+    if rest:
+        more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
+        warn_once(f"{path}: not read, as they are no data files: {', '.join(rest[:5])}{more}")
+
+
+class ExpansionLimit:
+    """Counts what comes out. ValueError when it is more than MOST_RATIO times what went in.
+
+    packed: bytes that went in so far.
+    """
+
+    def __init__(self, name: str, packed: Callable[[], int]) -> None:
+        self._name, self._packed = name, packed
+        self._unpacked = 0
+
+    def count(self, size: int) -> None:
+        """`size` more bytes."""
+        self._unpacked += size
+        if self._unpacked > max(ALWAYS_ALLOWED, MOST_RATIO * self._packed()):
+            raise ValueError(
+                f"{self._name}: {self._packed()} bytes expand to {self._unpacked} and more, over "
+                f"{MOST_RATIO} times as many; if that is meant, unpack the file and give the unpacked one"
+            )
+
+
+class GzipStream:
+    """Contents of a gzip file."""
+
+    def __init__(self, raw: BinaryIO, name: str) -> None:
+        counted = _Counted(raw)
+        self._stream = gzip.GzipFile(fileobj=counted)  # type: ignore[call-overload]
+        self._limit = ExpansionLimit(name, lambda: counted.count)
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. EOFError for a file that is cut."""
+        block: bytes = self._stream.read(size)
+        self._limit.count(len(block))
+        return block
+
+
+class ZstandardStream:
+    """Unpacks frames one after the other. The library's own reader ends a cut file without a word."""
+
+    def __init__(self, raw: BinaryIO, name: str) -> None:
+        import zstandard
+
+        self._raw = _Counted(raw)
+        self._begin_frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj
+        self._frame = self._begin_frame()
+        self._waiting = memoryview(b"")
+        self._limit = ExpansionLimit(name, lambda: self._raw.count)
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. EOFError where the file ends inside a frame."""
+        while not self._waiting:
+            packed = (self._frame.unused_data if self._frame.eof else b"") or self._raw.read(_PACKED_BLOCK)
+            if not packed:
+                if self._frame.eof:
+                    return b""
+                raise EOFError("it ends inside a Zstandard frame")
+            if self._frame.eof:
+                self._frame = self._begin_frame()
+            self._waiting = memoryview(self._frame.decompress(packed))
+        block, self._waiting = bytes(self._waiting[:size]), self._waiting[size:]
+        self._limit.count(len(block))
+        return block
+
+
+class _Counted:
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self.count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._raw.read(size)
+        self.count += len(block)
+        return block
+
+
+_NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+_TRUTHS = {"true": True, "false": False}
+_OF_TRUTHS = "label"  # a field of records that holds true or false
+_NAMED = 20  # columns in a message
+_MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
+
+
+def is_csv_name(name: str) -> bool:
+    """A name by which a file is CSV: nothing in such a file says so."""
+    return _NAME.search(name) is not None
+
+
+class _LongRowError(Exception):
+    pass
+
+
+class CsvLines:
+    """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
+
+    Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
+    column without a name, as pandas writes its index, is not read. In `label`, and columns such as `train`
+    that say whether a record is learned, true and false are no texts; in these an empty cell says nothing.
+    ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
+    quote without an end, a header with a name twice, and a row or header of more than `limit` characters,
+    which is not read to its end.
+    """
+
+    def __init__(self, raw: Stream, name: str, limit: int = _MOST_OF_A_CELL) -> None:
+        self._name, self._limit, self._row_length = name, limit, 0
+        self._text = io.TextIOWrapper(io.BufferedReader(_Raw(raw), 1 << 16), encoding="utf-8", newline="")
+        self._lines = JsonLines(self._records())
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        return self._lines.read(size)
+
+    def _records(self) -> Iterator[dict[str, str | bool | None]]:
+        csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
+        line = 1  # on which the row begins
+        try:
+            first = self._line().removeprefix("\ufeff")
+            lines = iter(self._line, "")
+            rows = csv.reader(chain([first], lines), delimiter=self._delimiter(first), strict=True)
+            header = self._header(next(rows, []))
+            columns = [(name, _reader_of(name)) for name in header]
+            line, self._row_length = rows.line_num + 1, 0
+            for row in rows:
+                if len(row) == len(header):
+                    yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
+                elif row:  # no empty line
+                    got = f"expected {len(header)} fields, as the header has, got {len(row)}"
+                    raise ValueError(f"{self._name}: line {line}: {got}")
+                line, self._row_length = rows.line_num + 1, 0
+        except _LongRowError:
+            raise ValueError(
+                f"{self._name}: line {line}: the row has more than {self._limit} characters, or a quote "
+                f"without an end; a record may have {self._limit} bytes (--max_record_bytes): allow more, or "
+                "divide it"
+            ) from None
+        except csv.Error as error:
+            what = "a quote has no end" if "unexpected end" in str(error) else error
+            raise ValueError(f"{self._name}: line {line}: {what}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
+
+    def _line(self) -> str:
+        """The next line of the row; "" at the end. _LongRowError before a row passes the limit."""
+        line = self._text.readline(self._limit - self._row_length + 1)
+        self._row_length += len(line)
+        if self._row_length > self._limit:
+            raise _LongRowError
+        return line
+
+    def _header(self, names: list[str]) -> list[str]:
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice or not any(names):
+            got = f"{_some(twice)} twice" if twice else "none"
+            raise ValueError(f"{self._name}: expected a first line with the names of its columns, got {got}")
+        return names
+
+    def _delimiter(self, header: str) -> str:
+        if ".tsv" in self._name.lower():
+            return "\t"
+        return next((each for each in ",\t;" if each in header), ",")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+
+
+def _reader_of(name: str) -> Callable[[str], str | bool | None]:
+    """The reader of the cells in a column of this name."""
+    from fastsft import _C
+
+    if _C.is_train_mark(name):
+        return lambda cell: _truth(cell) if cell.strip() else None
+    return _truth if name == _OF_TRUTHS else str
+
+
+def _truth(cell: str) -> str | bool:
+    return _TRUTHS.get(cell.lower(), cell)
+
+
+class Stream(Protocol):
+    """A source of blocks of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class _Raw(io.RawIOBase):
+    """A stream for the classes of io."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        block = self._stream.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+
+# Fields by which the core knows preference data, which it refuses.
+_OF_PREFERENCE = ("chosen", "rejected", "label")
+# Threads and reserves of the library count as memory.
+_SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+          "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}  # fmt: skip
+
+
+def is_table(start: bytes) -> bool:
+    """The first four bytes are those of Parquet, or of Arrow as a stream (as `datasets` saves) or a file."""
+    return start in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
+
+
+class TableLines:
+    """Starts the process with the first read. `raw`: the file, seekable. ValueError without pyarrow."""
+
+    def __init__(self, raw: BinaryIO, name: str) -> None:
+        if not raw.seekable():
+            raise ValueError(
+                f"{name}: Parquet and Arrow cannot be read from a pipe, which has no way back; name the file"
+            )
+        self._raw, self._name = raw, name
+        self._command = isolated_command("fastsft.sources.table_program", ("pyarrow", "numpy"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
+        size = os.fstat(raw.fileno()).st_size
+        self._limit = ExpansionLimit(name, lambda: size)
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. OSError with the library's words for a damaged file."""
+        process = self._process or self._start()
+        assert process.stdout is not None
+        block = process.stdout.read(size)
+        if not block and process.wait() != 0:
+            raise OSError(self._complaint(process.returncode))
+        try:
+            self._limit.count(len(block))
+        except ValueError:
+            self.close()
+            raise
+        return block
+
+    def close(self) -> None:
+        """End the process, if it runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) is not None:
+            self.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # a peek has moved the position
+        self._process = subprocess.Popen(
+            self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
+            env={**isolated_environment(), **_SMALL, **_fields()},
+        )  # fmt: skip
+        return self._process
+
+    def _complaint(self, status: int) -> str:
+        self._said.seek(0)
+        lines = self._said.read(1 << 16).decode("utf-8", "replace").splitlines()
+        if status < 0:
+            return f"its reader was ended by signal {-status}, as for lack of memory"
+        return lines[-1] if lines else f"its reader ended with status {status}"
+
+
+def _fields() -> dict[str, str]:
+    """Fields that some data format uses, or refuses, and parts of those that may say what is learned."""
+    from fastsft import _C
+
+    formats = [_C.find_data_format(name) for name in _C.data_formats()]
+    names = {"id", *_OF_PREFERENCE, *(name for each in formats for name in each.names)}
+    return {FIELDS_VARIABLE: ",".join(sorted(names)), STEMS_VARIABLE: ",".join(_C.train_mark_stems())}
