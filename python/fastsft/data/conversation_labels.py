@@ -1,4 +1,4 @@
-"""Conversations as labelled rows: those of a file, and those that a script holds."""
+"""Label the conversations of a data file, or of records that a script holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _MAX_MATERIALISED = 1 << 20
 def label_conversation_file(
     path: str, tokenizer: ChatTokenizer, settings: LabelSettings, options: FileOptions
 ) -> LabelledRows:
-    """Rows of a data file. DataError for a faulty conversation, ValueError as `check_tokenizer`."""
+    """Return labelled rows of a data file. DataError for a faulty conversation, ValueError as
+    `check_tokenizer`.
+    """
     refuse_unused()
     look_at_model(tokenizer)
     native = native_of(tokenizer)
@@ -55,14 +57,14 @@ def label_conversation_file(
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
-    )  # not tomorrow's
+    )  # keep today's date
     return LabelledRows(
         labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
     )
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Conversations as a file with these settings is labelled."""
+    """Label conversations as a file with these settings is labelled."""
     native, spans = native_of(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
@@ -76,7 +78,7 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTo
 
 
 def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Rows of conversations, as FastChat's `preprocess` labels them. Raises as `label_conversation_file`."""
+    """Label conversations as FastChat's `preprocess` does. Raises as `label_conversation_file`."""
     refuse_unused()
     refuse_template()
     if len(sources) > 1:
@@ -96,9 +98,9 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
 
 
 def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[int, int]:
-    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
+    """Return model_max_length and the pad id; ValueError if FastChat's labels would be wrong or impossible.
 
-    any_pad: EOS, or 0, fills rows up where there is no pad token (docs/spec/fastchat_labels.md, section 7.2).
+    any_pad: without a pad token, EOS or 0 pads rows (docs/spec/fastchat_labels.md, section 7.2).
     """
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
@@ -124,16 +126,16 @@ def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[in
 
 
 def sources_of(raw_data: Sequence[Any]) -> list[Any]:
-    """`record["conversations"]` of each; DataError names a record that has none."""
+    """Return `record["conversations"]` of each record; DataError names a record without it."""
     return [_source_of(record, number) for number, record in enumerate(raw_data)]
 
 
 def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
-    """`sources_of` of records of which every reply may be learned.
+    """Return `sources_of` records of which every reply may be learned.
 
-    DataError for one with a field that says otherwise: labels of conversations do not see it.
+    DataError for a record with a field that says otherwise, because labelling conversations does not see it.
     """
-    sources, plain = [], {"conversations", "id"}  # names of fields that never say so
+    sources, plain = [], {"conversations", "id"}  # fields that never forbid learning
     for number, record in enumerate(raw_data):
         sources.append(_source_of(record, number))
         if isinstance(record, Mapping) and not record.keys() <= plain:
@@ -179,17 +181,18 @@ class _RecordFault:
 # A field `tools` with a list or a text that is neither empty nor null. In a text its last quote is escaped.
 _TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
 _BLOCK = 1 << 20
-_KEPT = 1 << 10  # of a block, where a field may begin that ends in the next one
+_KEPT = 1 << 10  # end of a block, where a field may begin that ends in the next block
 _AHEAD = 64  # bytes that must follow a match, which looks ahead
 
 
 def settings_for(
     settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
 ) -> LabelSettings:
-    """With `has_tools` False where the model has a template for tools and no record of the data has any.
+    """Clear `has_tools` if the model has a template for tools and no record has any: the template then
+    changes nothing.
 
-    Reads the files of such a model once. spec, fetch: as `data_files`. What is a stream, or cannot be read,
-    may have tools: labelling it says what is wrong.
+    Reads the files once, for such a model only. spec, fetch: as `data_files`. A stream or an unreadable file
+    may have tools: labelling reports its faults.
     """
     is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
     if not is_own or settings.chat_template_name is not None or tool_source(tokenizer) is None:
@@ -201,7 +204,7 @@ def settings_for(
 
 
 def may_have_tools(files: Iterable[DataFile]) -> bool:
-    """False if no field `tools` of these files holds a tool."""
+    """False if no field `tools` in these files contains a tool."""
     return any(file.is_stream or _has_tools(file) for file in files)
 
 

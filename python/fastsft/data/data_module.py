@@ -1,4 +1,4 @@
-"""`make_supervised_data_module`: the data sets of a run from the files that its arguments name.
+"""`make_supervised_data_module`: make the data sets of a run from the files that its arguments name.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
 """
@@ -27,7 +27,7 @@ from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
 
-# What concerns rows whoever makes them.
+# Fields that also apply to rows of a script's own `preprocess`.
 _OF_ANY_ROWS = (
     "data_path",
     "eval_data_path",
@@ -41,12 +41,12 @@ _OF_ANY_ROWS = (
 
 
 def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
-    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
+    """Return `train_dataset` and `eval_dataset` (None without `eval_data_path`) from data files.
 
-    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
-    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
-    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
-    tensors are made when rows are asked for.
+    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; in fastsft also `max_dropped` (DataError if a
+    larger fraction of conversations has no label) and `legacy_warnings`. Rank 0 prints a report of dropped
+    records. Every file is labelled here, once, also with `lazy_preprocess`; padded tensors are made on
+    access.
     """
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
@@ -58,7 +58,7 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
 
 
 def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
-    """A line about rows that are evaluated and trained."""
+    """Print a line about rows that are both evaluated and trained."""
     rows, others = (getattr(each, "native", None) for each in (evaluated, trained))
     if launch().rank != 0 or not isinstance(rows, _C.TokenDataset) or not isinstance(others, _C.TokenDataset):
         return
@@ -67,10 +67,10 @@ def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> N
 
 
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
-    """The content of the data files for a script's `name`.
+    """Return the content of the data files for a script's `name`.
 
-    A class of the script's own gets what FastChat hands it, json.load of the file, unless --data_format asks
-    for ShareGPT records. A class derived from one of ours, which labels them, and `preprocess` get those.
+    A class of the script's own gets json.load of the file, as in FastChat, unless --data_format asks for
+    ShareGPT records. `preprocess`, and a class derived from one of ours, get ShareGPT records.
     """
     if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
         return read_records(files, data_format=data_format)
@@ -112,7 +112,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
 
 
 def refuse_label_flags(data_args: object, name: str) -> None:
-    """ValueError for flags of labels, which have no effect on rows that a script makes."""
+    """Raise ValueError for label flags, which have no effect on rows that a script makes."""
     for field in dataclasses.fields(DataArguments):
         value = getattr(data_args, field.name, field.default)
         is_asked = was_given(data_args, field.name) or value != default_of(field)

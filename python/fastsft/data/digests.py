@@ -1,4 +1,4 @@
-"""Hashes of what files hold, kept next to the token caches so that unchanged files are not read again."""
+"""Digests of files and data sets, to recognise unchanged files and to compare ranks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fastsft.ranks.save_place import file_system_of
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import open_regular, read_json_object
 
-# A file changed again within this time of its hash could have the same times in its inode.
+# A file changed again this soon after its digest could keep the same times in its inode.
 _UNSAFE_SECONDS = 2.0
 _WITHOUT_TIMES = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs", ""}
 _MOST_ENTRY_BYTES = 1 << 16
 
 
 def file_digest(path: str | Path, index: Path | None = None) -> str:
-    """SHA-256 of a file's content, hexadecimal.
+    """Return the SHA-256 of a file's content, hexadecimal.
 
-    index: a directory that remembers hashes. A remembered hash counts only while device, inode, size, time of
-    change (mtime) and time of inode change (ctime, which no program can set) are all the same, and only when
-    it was taken at least two seconds after the last of them. A file of a memory file system is always read:
-    writes through a mapping change no time there.
+    index: a directory that stores digests. A stored digest counts only if device, inode, size, modification
+    time (mtime) and inode change time (ctime, which no program can set) are unchanged, and if it was taken at
+    least two seconds after the later time. Files on memory file systems are always read, because writes
+    through a mapping change no time there.
     """
     if index is not None and file_system_of(Path(path)) in _WITHOUT_TIMES:
         index = None
@@ -41,7 +41,7 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
             return str(known["sha256"])
     started = time.time()
     with open_regular(path) as file:
-        # Pages that a mapping has changed get their time when they are written: changes after this show.
+        # Pages changed through a mapping update mtime only when written: fsync makes later changes visible.
         with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         identity = _identity(path)
@@ -69,24 +69,27 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _write(path: Path, value: dict[str, object]) -> None:
-    """As far as possible: without the entry, the file is read again."""
+    """Store an entry as far as possible; without it, the file is read again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(value))
 
 
-_WITHOUT_REFERENCES = 0  # marshal's form in which equal values have equal bytes, whoever else holds them
+_WITHOUT_REFERENCES = 0  # version 0 of marshal's format: equal values have equal bytes
 
 
 def fingerprint_of(dataset: object) -> str | None:
-    """Name of a datasets.Dataset's content; others may have the same content. None of another data set."""
+    """Return the fingerprint of a datasets.Dataset; equal contents may have different ones. None for
+    another data set.
+    """
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 
 def digest_of_items(dataset: object) -> str | None:
-    """Of lists and tuples of plain values and of datasets.Dataset, before its transform; else None.
+    """Return a digest of the items if reading them runs nobody's code; else None.
 
-    Plain are numbers, texts, bytes, None, arrays and tensors, and dictionaries, lists and tuples of them.
+    Such data sets are lists and tuples of plain values, and datasets.Dataset, before its transform. Plain
+    values are numbers, texts, bytes, None, arrays, tensors, and dictionaries, lists and tuples of them.
     """
     items: Iterable[Any]
     if is_table(dataset):
@@ -106,11 +109,11 @@ def digest_of_items(dataset: object) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """The bytes of a value; TypeError for what is not plain."""
+    """Yield the bytes of a plain value; TypeError for another."""
     try:
         yield marshal.dumps(value, _WITHOUT_REFERENCES)
         return
-    except ValueError:  # something in it is an array, a tensor or not plain
+    except ValueError:  # it contains an array, a tensor or a value that is not plain
         pass
     if type(value) is dict or type(value).__name__ == "BatchEncoding":
         yield marshal.dumps(list(value), _WITHOUT_REFERENCES) if _are_texts(value) else _refuse(value)
@@ -148,10 +151,12 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def sampled_digest(path: str | Path) -> str:
-    """Size, and CRC-32C of 64 pieces of 4 KiB spread evenly over the file, its begin and end among them.
+    """Return a quick digest of a large file: size, and CRC-32C of 64 pieces of 4 KiB spread evenly over the
+    file.
 
-    Files of up to 256 KiB are read whole. Of larger ones a change that touches no piece is not seen: other
-    weights and other data are, one byte elsewhere is not. OSError for a file that cannot be read.
+    Takes milliseconds, and tells if two ranks read different files. Files up to 256 KiB are read whole. In a
+    larger file a change between the pieces is missed: other weights or data are seen, a single changed byte
+    is not. OSError if the file cannot be read.
     """
     from fastsft import _C
 

@@ -1,4 +1,7 @@
-"""In which order an epoch visits the rows (docs/spec/trainer_semantics.md, section 3)."""
+"""Determine the order in which an epoch visits the rows (docs/spec/trainer_semantics.md, section 3).
+
+Native rows have lengths at once; other data sets are ordered by the samplers of transformers' Trainer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _LARGEST_MEGABATCH = 50  # batches
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Rows in the order of `epoch`: random, sequential or by length, as --train_sampling_strategy says."""
+    """Return the order of rows in `epoch`: random, sequential or by length, as --train_sampling_strategy
+    says.
+    """
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -30,7 +35,7 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Permutation by torch's global generator in `epoch`; each epoch's loader draws its own seed first."""
+    """Return torch's global permutation in `epoch`; each epoch's loader draws a seed first."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -44,7 +49,7 @@ def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int6
 def grouped_by_length(
     permuted: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], batch: int
 ) -> npt.NDArray[np.int64]:
-    """`permuted` in megabatches, each sorted from long to short; the longest row of all comes first.
+    """Divide `permuted` into megabatches, each sorted from long to short; the longest row of all comes first.
 
     batch: rows of a rank's accumulation group. Source: docs/spec/trainer_semantics.md, section 3.4.
     """
@@ -60,7 +65,8 @@ Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Rows of an epoch of training. By length: every item is read here once, and the global generator draws.
+    """Return the order of rows in training. By length: every item is read once here, and the global generator
+    draws.
 
     ValueError for items without lengths.
     """
@@ -74,7 +80,7 @@ def training_order(args: TrainingArguments, dataset: SizedDataset, processing_cl
 
 
 def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Rows of an evaluation: in their order, or by length as in training."""
+    """Return the order of rows in evaluation: as they are, or by length as in training."""
     if args.train_sampling_strategy == "group_by_length":
         return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
     return lambda epoch: np.arange(len(dataset), dtype=np.int64)
@@ -87,7 +93,7 @@ def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
 def read_lengths(
     args: TrainingArguments, dataset: SizedDataset, processing_class: object
 ) -> npt.NDArray[np.int64]:
-    """Tokens of each item, as transformers' LengthGroupedSampler reads them."""
+    """Return the tokens of each item, as transformers' LengthGroupedSampler reads them."""
     if is_table(dataset) and args.length_column_name in dataset.column_names:
         return np.asarray(dataset[args.length_column_name], dtype=np.int64)
     names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
@@ -99,9 +105,9 @@ def read_lengths(
 
 
 def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
-    """`dataset` as transformers hands it to its loader: a datasets.Dataset without the columns not taken.
+    """Return `dataset` as transformers passes it to a loader: a datasets.Dataset loses the unused columns.
 
-    A transform of it does not see them either. ValueError when no column is left, and as `check_sized`.
+    Its transform does not see them either. ValueError if no column is left, and as `check_sized`.
     """
     if not args.remove_unused_columns or not is_table(dataset):
         return check_sized(dataset)

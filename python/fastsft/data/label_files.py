@@ -1,4 +1,4 @@
-"""Files of conversations to labelled rows: formats, token cache, ranks, progress, list of bad records."""
+"""Label files of conversations: formats, token cache, ranks, progress, and the list of bad records."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 @dataclass(frozen=True)
 class FileOptions:
-    """`data_cache`: where labelled rows are kept. `report_bad`: where bad records are listed.
+    """data_cache: directory for labelled rows. report_bad: file for the list of bad records.
 
-    `max_record_bytes`: how long a record may be. `data_format`: a name of `_C.data_formats()`, or "auto" for
-    what the records of each file say.
+    max_record_bytes: longest record. data_format: a name in `_C.data_formats()`, or "auto" to detect the
+    format of each file.
     """
 
     data_cache: str | None = None
@@ -51,7 +51,7 @@ class FileOptions:
 
     @classmethod
     def from_arguments(cls, data_args: object) -> FileOptions:
-        """From DataArguments. An object of FastChat's own class has no cache."""
+        """Read the options from DataArguments. An object of FastChat's own class has no cache."""
         return cls(
             getattr(data_args, "data_cache", "none"),
             getattr(data_args, "report_bad", None),
@@ -61,9 +61,9 @@ class FileOptions:
 
 
 def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: FileOptions) -> Labelled:
-    """Rows of the files that `spec` names (sources/data_files.py), from the token cache where it can be.
+    """Return rows of the files that `spec` names (sources/data_files.py), from the token cache if possible.
 
-    Every rank calls it: rank 0 labels into the cache, the others wait without any collective and map its
+    Every rank calls this: rank 0 labels into the cache, the others wait without a collective and map its
     file. Faults raise DataError, after --report_bad is written.
     """
     files = data_files(spec)
@@ -83,6 +83,8 @@ def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: Fi
 
 
 class _CachedJob:
+    """Labels into the cache on rank 0, or opens its file on another rank."""
+
     def __init__(
         self,
         files: list[DataFile],
@@ -96,7 +98,7 @@ class _CachedJob:
         self._streams = [hashlib.sha256() for file in files if file.is_stream]
 
     def label(self) -> Labelled:
-        """From the cache, or now."""
+        """Return the rows from the cache, or label them now."""
         before = self._contents() if self._streams else []
 
         def find_key() -> str:
@@ -112,7 +114,7 @@ class _CachedJob:
         )
 
     def open(self, key: str) -> Labelled | None:
-        """The labels that another rank made; None where its file cannot be seen."""
+        """Return the rows that another rank labelled; None if its file cannot be seen."""
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:
@@ -163,15 +165,15 @@ def _size(file: DataFile) -> int:
     return os.path.getsize(file.path)
 
 
-_SILENT_SECONDS = 2.0  # a short job says nothing
+_SILENT_SECONDS = 2.0  # a short job prints nothing
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_MOVES = 0.1
 
 
 class LabelProgress:
-    """Called with bytes and records done so far: records/s, MB/s and the time left.
+    """Shows bytes and records while conversations are labelled: a bar on a terminal, plain lines elsewhere.
 
-    total_bytes: of all files, or None when that is not known. shown: False says nothing at all.
+    total_bytes: of all files, or None if unknown. shown: False prints nothing.
     """
 
     def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: TextIO | None = None) -> None:
@@ -202,7 +204,7 @@ class LabelProgress:
             self._said, self._last = True, now
 
     def line(self, num_bytes: int, num_records: int, passed: float) -> str:
-        """The plain line after `passed` seconds."""
+        """Return the plain line after `passed` seconds."""
         speed = num_bytes / max(passed, 1e-9)
         rate = num_records / max(passed, 1e-9)
         text = f"{num_records:,} records, {rate:,.0f} records/s, {speed / 1e6:.1f} MB/s"
@@ -212,7 +214,7 @@ class LabelProgress:
         return f"{text}, {100 * num_bytes / max(self._total, 1):.0f} %, {left:.0f} s left"
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

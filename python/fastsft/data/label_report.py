@@ -1,4 +1,4 @@
-"""Lines about labelled data; data of which too little is learned stops a run before it begins."""
+"""Lines about labelled data, and checks that stop a run before it trains on too little."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fastsft.runtime.terminal import one_line
 from fastsft.sources.data_files import DataFile
 
 _LOSES = ("unlabelled", "dropped", "excluded")
-_AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often what another fault left
+_AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often consequences of another fault
 
 
 def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
-    """DataError when nothing is learned, or more than the fraction `max_dropped` has no label.
+    """Raise DataError if nothing is learned, or if more than the fraction `max_dropped` has no label.
 
     template: of the labels.
     """
@@ -37,7 +37,7 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template
 
 
 def _causes(report: _C.DataReport) -> Iterator[str]:
-    """In words: records of no known format, conversations that are too long, and the commonest reason."""
+    """Explain missing labels: unknown formats, conversations that are too long, and the commonest reason."""
     lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
     if is_of_no_format(report):
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
@@ -50,12 +50,12 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:
-    """Records without a label that have the remark of `entry`."""
+    """Count the records that the remark of `entry` left without a label."""
     return sum(entry.actions.get(action, 0) for action in _LOSES)
 
 
 def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> Iterator[str]:
-    """Lines about labelled data: tool calls, totals and remarks, and rows cut at `max_length` tokens."""
+    """Yield lines about tool calls, totals and remarks, and rows cut at `max_length` tokens."""
     if calls := calls_note(report, template):
         yield calls
     yield report.summary()
@@ -65,7 +65,7 @@ def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> 
 
 
 def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> str:
-    """A line about rows of evaluation data that are trained, too; "" where there are none."""
+    """Return a line about evaluation rows that are also trained; "" if there are none."""
     count = _C.count_shared_rows(rows, trained)
     if count == 0:
         return ""
@@ -78,15 +78,15 @@ def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> s
 
 
 _MOST_LINES = 5
-_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about records that are of no format
+_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about records without a known format
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
 def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
-    """A line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
+    """Return a line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
 
-    One line for all files of a format where they are many; none where all records are of no format, which
-    count as ShareGPT.
+    Many files of a format share one line. There is no line if no record has a known format, since such
+    records count as ShareGPT.
     """
     if is_of_no_format(report):
         return []
@@ -100,7 +100,7 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
 
 
 def format_totals(report: _C.DataReport) -> list[str]:
-    """A line for each format: "Alpaca, 52,002 records; not used: text", the files of it together."""
+    """Return a line for each format, over all its files: "Alpaca, 52,002 records; not used: text"."""
     if is_of_no_format(report):
         return [f"none that is known, {report.num_records:,} record{'' if report.num_records == 1 else 's'}"]
     groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
@@ -112,8 +112,10 @@ def format_totals(report: _C.DataReport) -> list[str]:
 
 
 def is_of_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
-    """True if there are records, and none of them could be read as one of any format."""
-    entries = getattr(report, "entries", {})  # a summary of `data convert` has none: it stops at the first
+    """True if there are records and none could be read in any format."""
+    entries = getattr(
+        report, "entries", {}
+    )  # ConvertSummary has none: `data convert` stops at the first fault
     found = [entries[name] for name in _UNREADABLE if name in entries]
     return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in found)
 
@@ -124,9 +126,9 @@ def has_calls(use: _C.FormatUse) -> bool:
 
 
 def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") -> str:
-    """The line about replies that call tools; "" where no message has such a field.
+    """Return the line about replies that call tools; "" if no message has such a field.
 
-    template: of the labels. With the model's own calls are not used where it writes none.
+    template: of the labels. With the model's own template, calls are not used if it writes none.
     """
     if not any(map(has_calls, report.formats)):
         return ""
@@ -143,7 +145,7 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") ->
 
 
 def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
-    """Format, count and unused fields of a file (_C.FormatUse); count: of several files."""
+    """Describe format, count and unused fields of a file (_C.FormatUse). count: of several files."""
     total = use.num_records if count is None else count
     column = f' (as "{use.column}")' if use.column else ""
     unused = f"; not used: {', '.join(use.unused)}" if use.unused else ""
@@ -172,10 +174,11 @@ class TemplateTokens(Protocol):
 
 
 def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: int) -> None:
-    """ValueError, before data is labelled, where the model's own chat template has a token without a row.
+    """Raise ValueError, before data is labelled, if the model's chat template has a token without an
+    embedding row.
 
-    settings: as `settle_policy` left them. A line where only other tokens have none, which no row of the data
-    may have.
+    settings: from `settle_policy`. Warns if only other tokens have no row, because data must not contain
+    them.
     """
     if tokenizer.vocab_size <= rows:
         return

@@ -1,4 +1,4 @@
-"""The labelled rows of a data set whose records, tokenizer and items anybody may change."""
+"""Labelled rows of a lazy data set whose records, tokenizer and items a script may change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST_BYTES = 16
 
 
 class LazyDataset(Protocol):
-    """A data set whose rows are made of these; a script may put something else into each."""
+    """A data set made from these attributes; a script may replace each of them."""
 
     @property
     def tokenizer(self) -> object: ...
@@ -30,9 +30,9 @@ class LazyDataset(Protocol):
 
 
 class LazyRows:
-    """`rows`, and what they were labelled from: records and `tokenizer` as they were then.
+    """Labelled rows with the records and the tokenizer that they were labelled from.
 
-    read_raw_data: gives the records, where they came from a file and nobody has asked for them.
+    read_raw_data: reads the records if they came from a file and were not accessed yet.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class LazyRows:
 
     @classmethod
     def of(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
-        """Rows of `raw_data`, just labelled."""
+        """Make rows that were just labelled from `raw_data`."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy, whose tokenizer is another object: nothing is known of what that one makes."""
+        """Forget the tokenizer: a copy has another object, about which nothing is known."""
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """The records of the file; how they are now is remembered."""
+        """Read the records of the file, and remember their present content."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)
         return raw_data
 
     def has_tokenizer(self, tokenizer: object) -> bool:
-        """True if it is the one that labelled, with the same settings."""
+        """True if `tokenizer` labelled the rows, and still has the same settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     @property
@@ -72,9 +72,10 @@ class LazyRows:
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
-        """True if `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
+        """True if `dataset` still has the tokenizer and the records that were labelled, except for cached
+        items.
 
-        rows: the records that are looked at; None: all, and the whole of the tokenizer's model.
+        rows: the records to compare; None: all, and the tokenizer's whole model.
         """
         if rows is None:
             look_at_model(dataset.tokenizer)
@@ -96,7 +97,7 @@ class LazyRows:
         return True
 
     def are_rows(self, cache: object, rows: Collection[int] | None = None) -> bool:
-        """True if the items of `cache` are the rows of their numbers; rows: those that are looked at."""
+        """True if the items in `cache` equal the rows of their numbers. rows: those to compare."""
         if not isinstance(cache, Mapping):
             return False
         made = cache.made() if isinstance(cache, RowCache) else cache
@@ -123,10 +124,10 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
 
 
 def _content(record: Any) -> bytes | None:
-    """By value: without marks of which texts are the same object."""
+    """Return the bytes of a record by value, without marks of shared objects; None if impossible."""
     try:
         return marshal.dumps(record, 0)
-    except ValueError:  # not of Python's own types alone
+    except ValueError:  # contains other types than Python's own
         pass
     try:
         return pickle.dumps(record, protocol=5)
@@ -135,9 +136,9 @@ def _content(record: Any) -> bytes | None:
 
 
 class RowCache(dict[int, Tensors]):
-    """Items by number, as FastChat's `cached_data_dict` keeps them: one that was read stays as it is.
+    """Items by number, like FastChat's `cached_data_dict`: an item that was read stays as it is.
 
-    Rows that the engine took as they were labelled (`note`) are items too, made when somebody asks for them.
+    Rows that the engine took as labelled (`note`) count as items, and are made when they are accessed.
     """
 
     def __init__(self) -> None:
@@ -147,7 +148,7 @@ class RowCache(dict[int, Tensors]):
         self._order: list[int] = []
 
     def note(self, rows: LabelledRows, numbers: Iterable[SupportsInt]) -> None:
-        """The rows `numbers` of `rows` were read; those that are items already stay."""
+        """Note that the rows `numbers` of `rows` were read; existing items stay."""
         if rows is not self._rows:
             self.fill()
             self._rows, self._noted = rows, np.zeros(len(rows.native), dtype=bool)
@@ -156,17 +157,17 @@ class RowCache(dict[int, Tensors]):
         self._order += dict.fromkeys(new)
 
     def noted(self) -> npt.NDArray[np.int64]:
-        """Numbers of the rows that were read, and are no items yet."""
+        """Return the numbers of rows that were read and are not items yet."""
         noted = self._noted.copy()
         noted[[row for row in dict.keys(self) if self._is_noted(row)]] = False
         return np.flatnonzero(noted)
 
     def made(self) -> dict[int, Tensors]:
-        """The items that there are; `noted` ones apart."""
+        """Return the existing items, without noted rows."""
         return dict(dict.items(self))
 
     def move(self, rows: LabelledRows) -> None:
-        """Noted rows are those of `rows` from here on, which has the same."""
+        """Refer to `rows` for noted rows from now on; they have equal content."""
         if self._rows is not None:
             self._rows = rows
 
@@ -208,13 +209,13 @@ class RowCache(dict[int, Tensors]):
         return dict.__iter__(self)
 
     def clear(self) -> None:
-        """No item is left, and none is noted."""
+        """Remove all items and notes."""
         self._rows, self._noted, self._order = None, np.zeros(0, dtype=bool), []
         dict.clear(self)
 
 
 def _with_all(name: str) -> Callable[..., object]:
-    """The method of dict, which sees noted rows too."""
+    """Return dict's method, applied after noted rows have become items."""
     method = getattr(dict, name)
 
     @functools.wraps(method)

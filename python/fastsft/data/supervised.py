@@ -1,7 +1,7 @@
 """FastChat's `preprocess` and its two data sets.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
-are made only for those who ask for them.
+are made only on access.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ IGNORE_TOKEN_ID = -100
 
 
 def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
-    """Ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
+    """Return ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
 
     tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
     (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
-    shifted and -100 where nothing is learned. Prints FastChat's line for each dropped conversation on rank 0.
-    Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
-    RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or no pad token.
+    shifted, and -100 marks tokens that are not learned. Prints FastChat's line for each dropped conversation
+    on rank 0. Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError,
+    AssertionError or RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or
+    no pad token.
     """
     rows = label_sources(sources, tokenizer)
     for line in rows.report.warnings:
@@ -45,8 +46,8 @@ class SupervisedDataset(Dataset[Tensors]):
     """All conversations of `raw_data` (records with "conversations"), labelled at once.
 
     Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
-    of the same names hold all rows, are made when first asked for, and may be edited or replaced, as in
-    FastChat: items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
+    of the same names hold all rows, are made on first access, and may be edited or replaced, as in FastChat:
+    items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
     """
 
     input_ids: torch.Tensor
@@ -62,7 +63,7 @@ class SupervisedDataset(Dataset[Tensors]):
         self._rows = label_sources(learned_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             say(line)
-        if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
+        if type(self) is not SupervisedDataset:  # a derived class may define properties of these names
             self._hold(self._rows.tensors(0, len(self._rows.native)))
 
     def _hold(self, columns: Tensors) -> None:
@@ -71,14 +72,16 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
-        """A data set over rows that are labelled already."""
+        """Return a data set over rows that are labelled already."""
         dataset = cls.__new__(cls)
         dataset._rows = rows
         return dataset
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None where a script's own `preprocess` made them. So are `report` and `labelling`."""
+        """Native rows; None if a script's own `preprocess` made them. The same holds for `report` and
+        `labelling`.
+        """
         return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
@@ -108,14 +111,14 @@ class SupervisedDataset(Dataset[Tensors]):
         return {name: getattr(self, name)[i] for name in COLUMNS}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """`native` where the items are those rows; None where class, methods or contents are others.
+        """Return `native` if the items equal those rows; None if class, methods or contents were changed.
 
         label: has no effect here (LazySupervisedDataset).
         """
         return self._rows.native if self.still_has(None) else None
 
     def still_has(self, rows: npt.ArrayLike | None) -> bool:
-        """True if the items are those of `native`; rows: their numbers that are looked at, None: all."""
+        """True if the items equal those of `native`. rows: the numbers to compare; None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
             return False
@@ -124,7 +127,7 @@ class SupervisedDataset(Dataset[Tensors]):
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
-    """The same items, each labelled when it is asked for, and kept in `cached_data_dict`.
+    """The same items, each labelled on access, and kept in `cached_data_dict`.
 
     `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, as in FastChat: items follow
     them. `native` and `report` label all records, once.
@@ -143,7 +146,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
     def from_rows(
         cls, rows: LabelledRows, tokenizer: ChatTokenizer, read_raw_data: Callable[[], Sequence[Any]]
     ) -> LazySupervisedDataset:
-        """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
+        """Return a data set over labelled rows; `raw_data` is read on access."""
         dataset = cls((), tokenizer)
         del dataset.raw_data
         dataset._lazy = LazyRows(rows, tokenizer, read_raw_data)
@@ -156,7 +159,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None where a script has its own `preprocess`. So are `report` and `labelling`."""
+        """Native rows; None if a script has its own `preprocess`. The same holds for `report` and
+        `labelling`.
+        """
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
@@ -195,9 +200,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Native rows where the items are those; None where class, methods or contents are others.
+        """Return native rows if the items equal them; None if class, methods or contents were changed.
 
-        label: label again what was changed since; else None for it. Items that were read stay.
+        label: label changed records again; otherwise they give None. Items that were read stay.
         """
         if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
             return None
@@ -217,7 +222,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return lazy.rows.native
 
     def still_has(self, rows: Collection[int]) -> bool:
-        """True if the items are those of `native`; rows: their numbers that are looked at."""
+        """True if the items equal those of `native`. rows: the numbers to compare."""
         lazy = self.__dict__.get("_lazy")
         return (
             lazy is not None
@@ -227,7 +232,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
         )
 
     def note_read(self, rows: Iterable[SupportsInt]) -> None:
-        """A loader of this process would have read these rows of `native` by now: they stay as they are."""
+        """Note that a loader of this process would have read these rows of `native`: they stay as they
+        are.
+        """
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
             cache.note(self._lazy.rows, rows)
@@ -253,7 +260,7 @@ _OWN_CODE = {
 
 
 def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool:
-    """True if a loader would read `dataset` by the methods above: nobody has replaced one."""
+    """True if a loader reads `dataset` by the methods above: no script has replaced one."""
     own = _OWN_METHODS[type(dataset)]
     code = _OWN_CODE[type(dataset)]
     replaced = any(
@@ -264,7 +271,7 @@ def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool
 
 
 def say(*words: object) -> None:
-    """FastChat's lines, through `rank0_print` or what a script bound to that name."""
+    """Print FastChat's lines by `rank0_print`, or by a script's function of that name."""
     current("rank0_print")(*words)
 
 
@@ -282,7 +289,7 @@ _NAMES = ("input_ids", "labels", "attention_mask")
 def called_columns(
     preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
 ) -> dict[str, Any]:
-    """`input_ids`, `labels` and `attention_mask` of what a script's `preprocess` returns for `sources`."""
+    """Return `input_ids`, `labels` and `attention_mask` that a script's `preprocess` makes for `sources`."""
     result = preprocess(sources, tokenizer)
     if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
         got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__

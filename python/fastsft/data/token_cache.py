@@ -1,4 +1,5 @@
-"""Label once: rows of a data set in one mapped file that later runs and all ranks share.
+"""Keep labelled rows in a mapped file that later runs and all ranks share, and manage the directory of such
+files.
 
 File, safety and names: docs/data_files.md, "Token cache".
 """
@@ -26,17 +27,17 @@ from fastsft.runtime.timeouts import note_progress
 from fastsft.sources.data_files import DataFile
 from fastsft.tokenizer.files import KeptFiles
 
-# Raised with every change of what labelling makes of the same inputs.
+# Incremented whenever labelling gives another result for the same input.
 _LABEL_VERSION = 10
 FILE_CHANGED = "a data file changed while it was read; start again when nothing writes to it"
 
 
 @dataclass
 class Labelled:
-    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines of --report_bad.
+    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines for --report_bad.
 
-    bad_records: a view of the bytes, as many as there are bad records: written in place, not copied.
-    cache: the file that the rows are mapped from and its key, if they are.
+    bad_records: a view of the lines' bytes, which are written without a copy. cache: path and key of the
+    mapped file, or None.
     """
 
     dataset: _C.TokenDataset
@@ -48,33 +49,34 @@ class Labelled:
 
     @classmethod
     def of(cls, labelled: _C.LabelledData) -> Labelled:
-        """From a native _C.LabelledData."""
+        """Convert a native _C.LabelledData."""
         return cls(
             labelled.dataset, labelled.report, labelled.faults, labelled.num_faults, labelled.bad_records
         )
 
 
-# Labels everything: into the given _C.TokenCacheWriter, or into memory for None.
+# Labels all files into the given _C.TokenCacheWriter, or in memory for None.
 LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 
 def tokenizer_digest(tokenizer: object) -> str | None:
-    """A hash of all that decides a fastsft Tokenizer's ids; None for an object that it cannot be told of."""
+    """Return a hash of everything that decides a fastsft Tokenizer's ids; None for another object."""
     kept, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
     if not isinstance(kept, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None
     files = kept.digests
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
-    named = native.named  # of what the files leave out the class decides, which config.json may name
+    named = native.named  # the class, which config.json may name, decides missing names
     return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
 
 
 def cache_key(
     files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
-    """The name of a cache: a hash of contents and weights of the files, the tokenizer, the label options.
+    """Return the name of a cache: a hash of the files' contents and weights, the tokenizer and the label
+    options.
 
-    streams: hashes of what was read from streams, in their order; None where there are none.
+    streams: hashes of the data read from streams, in order; None without streams.
     """
     hashes = iter(streams or [])
     contents = [
@@ -85,7 +87,7 @@ def cache_key(
 
 
 def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | None:
-    """The finished cache of `key`; None when there is none, or with a line when it is damaged."""
+    """Return the finished cache of `key`; None if there is none or, with a message, if it is damaged."""
     path = directory / f"{key}.tokens"
     if not path.exists():
         return None
@@ -102,9 +104,10 @@ def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | 
 def label_with_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, *, is_known_before: bool
 ) -> Labelled:
-    """Rows from the cache, or labelled into it now; in memory, with a line, when it cannot be written.
+    """Return rows from the cache, or label into it now; in memory, with a message, if it cannot be written.
 
-    find_key: the cache's key. is_known_before: False when it is known only after reading (streams).
+    find_key: returns the cache's key. is_known_before: False if the key is known only after reading
+    (streams).
     """
     key = find_key() if is_known_before else None
     found = open_cache(directory, key) if key else None
@@ -120,7 +123,7 @@ def label_with_cache(
 def _write_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, expected: str | None = None
 ) -> Labelled:
-    # expected: the key before reading; None for what can be read only once.
+    # expected: the key before reading; None for streams.
     try:
         writer = _C.TokenCacheWriter(str(directory))
     except RuntimeError as error:
@@ -150,16 +153,17 @@ def _digest(value: object) -> str:
 
 _LOCK_PAUSE = 0.2  # seconds
 _DAY = 24 * 3600.0
-_FORGOTTEN = _DAY  # temporary files and locks that nobody has written to for so long
-_UNUSED = 30 * _DAY  # caches that no run has opened, hashes that none has written, for so long
+_FORGOTTEN = _DAY  # age of temporary files and locks since the last write
+_UNUSED = 30 * _DAY  # age of caches since they were opened, of digests since they were written
 _KEY = "[0-9a-f]" * 64
 DIGESTS = "digests"
 
 
 def cache_directory(choice: str | None) -> Path | None:
-    """The directory that `--data_cache` names; else `$XDG_CACHE_HOME/fastsft` or `~/.cache/fastsft`.
+    """Return the directory that `--data_cache` names, by default `$XDG_CACHE_HOME/fastsft` or
+    `~/.cache/fastsft`.
 
-    None for "none", and with a line that says so when the directory cannot be made or written to.
+    None for "none" and, with a message, if the directory cannot be made or written to.
     """
     if choice == "none":
         return None
@@ -179,11 +183,11 @@ def cache_directory(choice: str | None) -> Path | None:
 
 @contextlib.contextmanager
 def only_writer(directory: Path, key: str) -> Iterator[None]:
-    """One run at a time labels for one key; others wait here, and find the cache when they come on.
+    """Let one run at a time label for a key; the others wait here, and then find the cache.
 
-    The lock goes with its process, its file with the end of the block. Where the file system knows no locks,
-    runs label side by side, each leaving a whole cache; so they do, with a line, where something else than a
-    regular file has the lock's name, which is left as it is.
+    The lock ends with its process, its file with the block. If the file system has no locks, runs label
+    concurrently, each leaving a complete cache; so they do, with a message, if something other than a regular
+    file has the lock's name.
     """
     path = directory / f"{key}.lock"
     with contextlib.ExitStack() as stack:
@@ -195,7 +199,7 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
             except BlockingIOError:
                 tell(f"another run labels the same data; waiting for {directory / key}.tokens")
                 _wait_for_lock(file)
-            stack.callback(_remove_lock, path, file)  # while it is held
+            stack.callback(_remove_lock, path, file)  # while the lock is held
         except OSError:
             pass
         except ValueError as error:
@@ -204,14 +208,15 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
 
 
 def _close(file: FileIO) -> None:
-    """Close the lock file, in which nothing was written that could be lost."""
+    """Close the lock file, which has no content to lose."""
     with contextlib.suppress(OSError):
         file.close()
 
 
 def _open_lock(path: Path) -> FileIO:
-    """The lock file, made when it is not there; its content is nobody's. ValueError for what is no regular
-    file of one name. Never waits, follows no link."""
+    """Open or create the lock file without waiting or following links. ValueError unless it is a regular
+    file with one name.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -228,7 +233,7 @@ def _open_lock(path: Path) -> FileIO:
 
 
 def _wait_for_lock(file: FileIO) -> None:
-    """Until it is ours. To wait is to come on: the kernel gives the lock free when its holder ends."""
+    """Wait for the lock. Waiting counts as progress: the kernel releases the lock when its holder ends."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,15 +244,15 @@ def _wait_for_lock(file: FileIO) -> None:
 
 
 def mark_used(path: Path) -> None:
-    """Note that a run opened the cache `path`, as far as that is possible: its time of change is now."""
+    """Set the modification time of the cache `path` to now, if possible: a run has opened it."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def remove_forgotten(directory: Path) -> None:
-    """Remove what killed runs left a day ago and caches that no run opened for 30 days, where possible.
+    """Remove leftovers of killed runs after a day, and caches that no run opened for 30 days.
 
-    Only names that fastsft gives; a run that has a removed cache mapped keeps it until it ends.
+    Only names that fastsft gives are removed; a run that has mapped a removed cache keeps it until it ends.
     """
     ages = {
         f"{_C.cache_temporary_prefix}[0-9a-f]*-[0-9]": _FORGOTTEN,
@@ -267,7 +272,7 @@ def remove_forgotten(directory: Path) -> None:
 
 
 def digest_index(directory: Path) -> Path | None:
-    """The file of the hashes of data files; None when something else, or a link, has that name."""
+    """Return the directory of file digests; None if another file or a link has its name."""
     path = directory / DIGESTS
     try:
         mode = path.lstat().st_mode
@@ -277,7 +282,7 @@ def digest_index(directory: Path) -> Path | None:
 
 
 def _remove_lock(path: Path, file: FileIO) -> None:
-    """Remove the lock's name, as long as it is that of the file."""
+    """Remove the lock's name if it still belongs to the file."""
     with contextlib.suppress(OSError):
         if os.path.samestat(path.lstat(), os.fstat(file.fileno())):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first asked for (PEP 562)."""
+"""Load names of a package when they are first used, and the native core after torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastsft.runtime.versions import minor_version, torch_problem
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A `__getattr__` for `package`. homes: the module below it that defines each name."""
+    """Return a `__getattr__` for `package` (PEP 562). homes: the module below it that defines each name."""
 
     def load(name: str) -> object:
         if name not in homes:
@@ -24,14 +24,14 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     return load
 
 
-# Matrix products of different sizes whose code and buffers a process keeps: in oneDNN's cache, and in torch's
-# around it. Runs of many lengths reach the libraries' own bounds of 1024 each, which hold 0.7 GiB. These hold
-# all products of ten lengths; to compile a product again takes less than a millisecond.
+# Sizes of two caches of compiled matrix products: oneDNN's, and torch's around it. Runs with many lengths
+# reach the libraries' own bounds of 1024 entries, which take 0.7 GiB. These bounds suffice for the products
+# at ten lengths; compiling a product again takes less than a millisecond.
 KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "32"}
 
 
 def bound_kept_products() -> None:
-    """Bound the two caches of CPU matrix products, unless the environment says how much they keep.
+    """Bound the two caches of CPU matrix products, unless the environment sets their sizes.
 
     Both libraries read the environment at their first product.
     """
@@ -40,9 +40,9 @@ def bound_kept_products() -> None:
 
 
 def load_native() -> ModuleType:
-    """The module `fastsft._C`.
+    """Return the module `fastsft._C`.
 
-    ImportError when it is missing or was built with another torch, and for a torch outside the range.
+    ImportError if it is missing or was built with another torch, and for an unsupported torch.
     """
     bound_kept_products()
     import torch

@@ -1,4 +1,4 @@
-"""Errors in a cell of a notebook: the frames of the user's code, without those of this package."""
+"""Notebooks and prompts: detect them, and shorten tracebacks in a notebook's cells."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def is_notebook() -> bool:
 
 
 def is_interactive() -> bool:
-    """True if somebody types at a prompt, which a SystemExit would close: Python's or IPython's."""
+    """True if a person types at a prompt of Python or IPython, which a SystemExit would close."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
 
 
 def _shell() -> object:
-    """IPython's, or None; IPython is not imported to find out."""
+    """Return IPython's shell, or None; IPython is not imported for this."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 
@@ -33,10 +33,10 @@ def _shell() -> object:
 def short_in_cells(
     *kinds: type[BaseException],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Of a function that users call: in a notebook, errors of `kinds` come without this package's frames.
+    """Decorate a public function: in a notebook, errors of `kinds` lose the frames of this package.
 
-    kinds: those whose words say all that a user needs. Frames of other code (a callback of the script's)
-    stay, and so do the causes of an error that such code raised. Elsewhere nothing changes.
+    kinds: errors whose messages suffice for a user. Frames of other code (a script's callback) stay, and so
+    do the causes of an error that such code raised. Has no effect outside of notebooks.
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:

@@ -1,4 +1,7 @@
-"""The place of a process as launchers write it into the environment, checked before anybody waits for it."""
+"""Rank, world size, threads and network of this process, as its launcher set them in the environment.
+
+All variables are checked before any rank waits for another.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ _LOOPBACK = "127.0.0.1"
 
 
 def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
-    """The variable `name` as a number. ValueError, naming it, where it is missing, none, or out of range."""
+    """Return the variable `name` as a number. ValueError, naming the variable, if it is missing, no
+    number, or out of range.
+    """
     text = env.get(name)
     try:
         value = int(text or "")
@@ -31,7 +36,9 @@ def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _M
 
 
 def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Rank, local rank, ranks, local ranks by torchrun's variables. ValueError as `number_of`."""
+    """Return rank, local rank, world size and local world size by torchrun's variables. ValueError as
+    `number_of`.
+    """
     world = number_of(env, "WORLD_SIZE", 1)
     rank = number_of(env, "RANK", 0, world)
     local_world = number_of(env, "LOCAL_WORLD_SIZE", 1, world + 1) if "LOCAL_WORLD_SIZE" in env else world
@@ -45,7 +52,10 @@ def is_slurm_step(env: Mapping[str, str]) -> bool:
 
 
 def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """The same by the variables of a SLURM step: "2(x3),1" are the tasks of its machines, all alike."""
+    """Return rank, local rank, world size and local world size by the variables of a SLURM step.
+
+    "2(x3),1" are the tasks on each machine, which must be equal. ValueError as `number_of`.
+    """
     world = number_of(env, "SLURM_STEP_NUM_TASKS", 1)
     tasks = env.get("SLURM_STEP_TASKS_PER_NODE", str(world)).split("(")[0].split(",")[0]
     local_world = number_of({"SLURM_STEP_TASKS_PER_NODE": tasks}, "SLURM_STEP_TASKS_PER_NODE", 1, world + 1)
@@ -58,9 +68,8 @@ def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port where the ranks meet; those of the SLURM step where nobody chose others.
-
-    ValueError as `number_of`.
+    """Return host and port of the rendezvous, by default those of the SLURM step. ValueError as
+    `number_of`.
     """
     job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
     host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
@@ -69,14 +78,14 @@ def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def run_names(env: Mapping[str, str]) -> dict[str, str]:
-    """Names that launchers give to all processes of one run."""
+    """Return the names that launchers give to all processes of a run."""
     return {
         name: env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID") if name in env
     }
 
 
 def check_network(env: Mapping[str, str] | None = None) -> None:
-    """ValueError for a port that is none, and for interfaces that this machine does not have."""
+    """Raise ValueError for an invalid port, and for network interfaces that this machine does not have."""
     env = os.environ if env is None else env
     if "MASTER_PORT" in env:
         number_of(env, "MASTER_PORT", _PORTS.start, _PORTS.stop)
@@ -91,7 +100,7 @@ def check_network(env: Mapping[str, str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """The place of this process: global rank, rank on this machine, numbers of ranks."""
+    """Rank of this process in the job and on its machine, and the numbers of ranks."""
 
     rank: int = 0
     local_rank: int = 0
@@ -100,13 +109,13 @@ class Launch:
 
 
 class PlaceError(ValueError):
-    """The launcher's variables give this process no place among the ranks."""
+    """The launcher's variables contradict each other or make no sense."""
 
 
 def launch(environ: Mapping[str, str] | None = None) -> Launch:
-    """The place of this process by torchrun's variables, else by those of a SLURM step, else alone.
+    """Read the ranks from torchrun's variables, else from those of a SLURM step; a lone rank without both.
 
-    PlaceError, naming the variable, where one of them makes no sense.
+    PlaceError names the variable that makes no sense.
     """
     env = os.environ if environ is None else environ
     try:
@@ -118,7 +127,7 @@ def launch(environ: Mapping[str, str] | None = None) -> Launch:
 
 
 def launch_or_alone() -> Launch:
-    """`launch`, for messages: alone where the environment makes no sense, which others report."""
+    """Return `launch()`, or a lone rank if the environment makes no sense: for messages."""
     try:
         return launch()
     except ValueError:
@@ -126,10 +135,11 @@ def launch_or_alone() -> Launch:
 
 
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
-    """Threads for the engine: OMP_NUM_THREADS when chosen, else this machine's cores shared by its ranks.
+    """Return the engine's threads: OMP_NUM_THREADS if a person set it, else the machine's cores shared by its
+    ranks.
 
-    torchrun sets OMP_NUM_THREADS=1 when nobody did; that 1 is not a choice. More than four threads a
-    processor are not made; a warning says so.
+    torchrun sets OMP_NUM_THREADS=1 by itself; that value does not count. More than four threads a processor
+    are refused with a warning.
     """
     env = os.environ if environ is None else environ
     place = launch(env)
@@ -160,7 +170,7 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def interface_towards(host: str) -> str | None:
-    """The name of the interface whose IPv4 address is the source of packets to `host`; None when unknown.
+    """Return the interface whose IPv4 address is the source of packets to `host`; None if unknown.
 
     On `host` itself that is the interface with its address. Nothing is sent.
     """

@@ -1,7 +1,8 @@
-"""New files: made under names that nothing has, through no link, and written by their own descriptor.
+"""New files, written by descriptor under names that no other file has, in folders entered without following
+links.
 
-What Python writes is written here. Who can write into the same directory may take a name away and put a link
-in its place: the descriptor still is that of our file, and no link is followed.
+All files that Python writes are written here. An attacker who can write into the same directory may replace a
+name by a link: the descriptor still refers to our file, and no link is followed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_BYTES_OF_NAME = 200  # of 255: prefix and random digits come to it
+_MOST_BYTES_OF_NAME = 200  # of 255; a prefix and random digits are added
 _MOST_BYTES_OF_CALL = 1 << 28
 _MOST_COLLECTED_BYTES = 1 << 20
 
 
 class NewFile:
-    """A file open for writing, which nothing else had the name of. Also as a file object of other libraries.
+    """A new file open for writing, usable as a file object by other libraries.
 
-    folder: a descriptor of the directory of `path`, which names the file there and in messages. shared:
-    another rank may have made it. Every OSError names the path and the way out; `error` keeps the first.
+    folder: a descriptor of the directory that contains `path`. shared: another rank may have created the
+    file. Every OSError names the path and the way out; `error` keeps the first.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class NewFile:
         self._descriptor = _created(path, folder, permissions, shared)
 
     def write(self, data: Buffer) -> int:
-        """All of `data`, after what was written; small parts are collected first."""
+        """Append all of `data`; small parts are collected first."""
         part = memoryview(data).cast("B")
         if len(self._collected) + len(part) > _MOST_COLLECTED_BYTES:
             self.flush()
@@ -53,7 +54,7 @@ class NewFile:
         return len(part)
 
     def write_at(self, offset: int, data: Buffer) -> int:
-        """All of `data`, at `offset`. Returns its bytes."""
+        """Write all of `data` at `offset`, and return its size in bytes."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -67,16 +68,18 @@ class NewFile:
         return size
 
     def flush(self) -> None:
-        """Write what `write` has collected."""
+        """Write the collected parts."""
         collected, self._collected = self._collected, bytearray()
         self._end += self.write_at(self._end, collected)
 
     def fileno(self) -> int:
-        """The descriptor, until the file is closed."""
+        """Return the descriptor, until the file is closed."""
         return self._descriptor
 
     def sync(self) -> None:
-        """Durable on return. Tried once: after a failed fsync a second one may report what is not true."""
+        """Make the content durable. Tried once: after a failed fsync a second one may report success
+        wrongly.
+        """
         self.flush()
         try:
             os.fsync(self._descriptor)
@@ -84,15 +87,15 @@ class NewFile:
             raise explained(error, "sync", self.path) from error
 
     def close(self) -> None:
-        """Without what is collected, and without a promise about the disk; a second call does nothing."""
+        """Close the descriptor without flushing or syncing; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             _close(descriptor, self.path)
 
     def take_name(self, name: str) -> None:
-        """Close the file; it replaces what has the name in its folder, of a link the link itself.
+        """Close the file and rename it to `name`; replaces a file or a link of that name.
 
-        OSError when it lost its own name meanwhile; NotReplacedError when what has the name may not go.
+        OSError if another program took the file's own name; NotReplacedError if the old file is protected.
         """
         self.flush()
         own, path = os.fstat(self._descriptor), self.path.with_name(name)
@@ -121,7 +124,7 @@ class NewFile:
             )
 
     def discard(self) -> None:
-        """Remove the name that it was made under, as far as that is possible, and close it."""
+        """Close the file and remove its name, as far as that is possible."""
         with contextlib.suppress(OSError):
             self.close()
         with contextlib.suppress(OSError):
@@ -136,10 +139,10 @@ class NewFile:
 
 @contextlib.contextmanager
 def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
-    """A new file for the block to write, which is called `name` at its end; nothing is left of a failed one.
+    """Yield a new file, which is renamed to `name` after the block; a failed block leaves nothing.
 
-    name: may have folders below `directory`; they are made, and none is a link (ValueError). durable: the
-    content, before it takes the name.
+    name: may contain folders below `directory`, which are made; ValueError if one is a link. durable: sync
+    the content before the rename.
     """
     with opened_folder(directory, name, make=True) as folder:
         path = directory / name
@@ -166,7 +169,7 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
 
     def made_before() -> int | None:
-        """The file of a try whose answer was lost: empty and this user's."""
+        """Open the file of a try whose answer was lost: it is empty and belongs to this user."""
         with contextlib.suppress(OSError):
             descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
             found = os.fstat(descriptor)
@@ -212,9 +215,10 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder that the file `name` is in. `directory` itself may be a link.
+    """Open the folder that contains the file `name`, and yield its descriptor. `directory` itself may be a
+    link.
 
-    make: folders that are not there. ValueError where a folder on the way is a link or a file.
+    make: create missing folders. ValueError if a folder on the way is a link or a file.
     """
     if {"", ".", ".."} & set(name.split("/")):
         raise ValueError(f"{directory}: expected the name of a file below, got {name!r}")
@@ -230,13 +234,13 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 
 
 def make_folders(directory: Path, name: str) -> None:
-    """The folders that the file `name` below `directory` needs. ValueError where one is a link or a file."""
+    """Make the folders for the file `name` below `directory`. ValueError if one is a link or a file."""
     with opened_folder(directory, name, make=True):
         pass
 
 
 def sync_folder(folder: int, path: Path) -> None:
-    """Names in the folder of the descriptor are durable on return. path: for messages."""
+    """Make the names in an open folder durable. path: for messages."""
     try:
         inside = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:

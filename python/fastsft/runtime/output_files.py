@@ -1,4 +1,9 @@
-"""Files of a run next to those of others: whole or not there, through no link, over no other's file."""
+"""Files in an output directory: written whole or not at all, through no link, and never over a file of
+others.
+
+A record in the directory has length and checksum of each file that fastsft wrote there. Any other file under
+one of our names is kept under a new name.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +28,29 @@ _lock = threading.Lock()  # of the records of what was written
 
 
 def replace_file(path: str | Path, content: _Content) -> None:
-    """The old or the new content has the name, never half of one. A link is replaced, its target never.
+    """Replace a file atomically: its name always has the old or the new content. A link is replaced, never
+    its target.
 
-    Written under a random temporary name that nothing has, in the same directory (new_files.py). OSError when
-    it cannot be.
+    The content is written under a random temporary name in the same directory (new_files.py). OSError if that
+    fails.
     """
     write_below(Path(path).parent, Path(path).name, content)
 
 
 def write_below(directory: Path, name: str, content: _Content, durable: bool = False) -> None:
-    """`replace_file` of `name`, which may have folders below `directory`; ValueError where one is a link.
+    """Replace the file `name`, which may contain folders below `directory`; ValueError if one is a link.
 
-    durable: what the file holds, on return.
+    durable: sync the content before the rename.
     """
     with fresh_file(directory, name, durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
-    """ValueError unless `flag` names a regular file or nothing yet: no device, FIFO or folder is written.
+    """Raise ValueError unless `flag` names a regular file or no file: devices, FIFOs and folders are never
+    written.
 
-    A link counts as what it leads to; it is replaced, and its target stays as it is.
+    A link to a regular file is allowed: the link is replaced, and its target stays as it is.
     """
     try:
         mode = os.stat(path).st_mode
@@ -57,15 +64,16 @@ def check_output_file(path: str | Path, flag: str) -> None:
 
 
 def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
-    """`replace_file` of a path that the user named, after `check_output_file`."""
+    """Replace a file that the user named, after `check_output_file`."""
     check_output_file(path, flag)
     replace_file(path, content)
 
 
 def write_output(path: str | Path, content: _Content) -> None:
-    """`replace_file` of a name of fastsft's in an output directory, over nothing that fastsft did not write.
+    """Replace one of fastsft's files in an output directory, but no file that fastsft did not write.
 
-    What else has the name is put aside (`keep_aside`), with a line. What is protected stays, with a line.
+    Another file of that name is archived with a message (`keep_aside`). A protected file stays, with a
+    message.
     """
     path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
     digest = digest_of(new)
@@ -78,9 +86,10 @@ def write_output(path: str | Path, content: _Content) -> None:
 
 
 def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
-    """Before files of these names get this content: so that a crash in between makes nothing a stranger's.
+    """Record the content that files are about to get: after a crash in between, they still count as
+    fastsft's.
 
-    OSError when the record cannot be written.
+    OSError if the record cannot be written.
     """
     from fastsft import _C
 
@@ -98,10 +107,10 @@ def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
 
 
 def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
-    """`keep_aside` what others have put in the place of small files of our model in `directory`.
+    """Archive small model files in `directory` that others have replaced.
 
-    files: what is about to be written there, by name; in folders and weights are not looked at. Nothing where
-    no model of fastsft's is on record, as of an older version (csrc/storage/file_set.cpp decides).
+    files: names and digests that are about to be written; weights and files in folders are ignored. Does
+    nothing unless the directory has a model on record (csrc/storage/file_set.cpp decides then).
     """
     if ARGUMENTS in written_in(directory):
         for name, digest in files.items():
@@ -110,10 +119,10 @@ def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
 
 
 def keep_aside(path: Path, fresh: Digest | None = None) -> None:
-    """Rename what has the name of one of our files, and is none, to previous-<UTC time>-<name>, with a line.
+    """Rename a foreign file under one of our names to previous-<UTC time>-<name>, with a message.
 
-    Ours is what fastsft wrote (written_files.py), and what is equal to the new content, `fresh`. A link is
-    not kept: it is replaced, and its target stays. NotReplacedError where it is protected.
+    Files on record, and files equal to the new content `fresh`, are fastsft's. A link is replaced, not kept.
+    NotReplacedError if the file is protected.
     """
     from fastsft import _C
 
@@ -155,14 +164,14 @@ Digest: TypeAlias = tuple[int, int]  # bytes and CRC-32C
 
 
 def digest_of(content: bytes | memoryview) -> Digest:
-    """Of a content that is about to be written."""
+    """Return length and checksum of content that will be written."""
     from fastsft import _C
 
     return len(bytes(content)), int(_C.crc32c(bytes(content)))
 
 
 def digest_of_file(path: str | Path) -> Digest:
-    """Of a regular file. OSError when it cannot be read."""
+    """Return length and checksum of a regular file. OSError if it cannot be read."""
     from fastsft import _C
 
     found = _C.digest_file(str(path))
@@ -170,13 +179,13 @@ def digest_of_file(path: str | Path) -> Digest:
 
 
 def is_written(path: Path) -> bool:
-    """True if the regular file `path` is as fastsft wrote it."""
+    """True if the regular file `path` has content that fastsft wrote there."""
     from fastsft import _C
 
     digests = written_in(path.parent).get(path.name, [])
     try:
         return bool(digests) and digest_of_file(path) in digests
-    except (OSError, _C.FileError):  # one that this process may not read
+    except (OSError, _C.FileError):  # not readable by this process
         return False
 
 
@@ -190,7 +199,7 @@ def _digest_there(path: Path) -> Digest | None:
 
 
 def written_in(directory: Path) -> dict[str, list[Digest]]:
-    """By name, what fastsft has written into the directory; {} without a record that fastsft wrote."""
+    """Return the recorded digests of a directory by file name; {} without a record that fastsft wrote."""
     path = directory / RECORD_NAME
     try:
         content = read_json_object(path) if not path.is_symlink() else {}
@@ -203,7 +212,7 @@ def written_in(directory: Path) -> dict[str, list[Digest]]:
 
 
 def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
-    """Return the record as JSON, with this content of these files added.
+    """Return the record as JSON, with `digests` added.
 
     Earlier content stays on record until its file is written again: a crash in between loses neither.
     """
@@ -217,10 +226,10 @@ def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
 
 
 def files_of(write: Callable[[str], object], within: Path | None = None) -> dict[str, bytes]:
-    """Content by relative path of the files that `write` puts into the directory that it is given.
+    """Return the files that `write` puts into the directory that it is given: content by relative path.
 
-    The directory is in the system's place for temporary files, where nobody who writes into `within` sees its
-    names; in `within`, for this user alone, if nothing can be written to that place.
+    The directory is in the system's temporary folder, whose names are hidden from those who can write into
+    `within`; if that folder is full or not writable, a private one in `within`.
     """
     try:
         return _files_of(write, None)

@@ -1,6 +1,7 @@
-"""Standard output and error as best effort: a log that cannot be written costs lines, never the run.
+"""Print to standard streams as best effort, and make untrusted text safe for a terminal.
 
-A reader that went away, a full disk, a closed descriptor: what is printed then is lost, nothing is raised.
+If a reader is gone, a disk is full or a descriptor is closed, the printed lines are lost and nothing is
+raised: a log never costs the run.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _PATIENCE_S = 1.0  # for a pipe that does not block and is full
 
 
 def occupy_closed() -> None:
-    """/dev/null for standard descriptors that this process was started without.
+    """Open /dev/null for standard descriptors that this process was started without.
 
-    Else the next file that is opened gets such a number, and what is printed from C++ goes into that file.
+    Otherwise the next opened file would get such a number, and C++ would print into that file.
     """
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
         if stream is None and not _is_open(number):
@@ -35,7 +36,7 @@ def occupy_closed() -> None:
 
 
 def make_best_effort() -> None:
-    """Let sys.stdout and sys.stderr of a program raise nothing; those that somebody has replaced stay."""
+    """Make sys.stdout and sys.stderr raise nothing; streams that somebody has replaced stay."""
     occupy_closed()
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
@@ -44,9 +45,9 @@ def make_best_effort() -> None:
 
 
 def outlet(number: int, like: TextIO | None = None, *, write_through: bool = False) -> io.TextIOWrapper:
-    """A text stream to the descriptor `number` that loses what cannot be written.
+    """Return a text stream to the descriptor `number` that drops text which cannot be written.
 
-    like: the stream whose encoding and buffering it takes over, None for UTF-8.
+    like: the stream whose encoding and buffering to take over; None for UTF-8.
     """
     with contextlib.suppress(Exception):
         if like is not None:
@@ -61,10 +62,10 @@ def outlet(number: int, like: TextIO | None = None, *, write_through: bool = Fal
 
 
 class Outlet(io.FileIO):
-    """A descriptor to which all of the data are written, or as much as can be."""
+    """A raw file that writes as much of the data as possible, and raises nothing."""
 
     def write(self, data: ReadableBuffer) -> int:
-        """The length of `data`, whatever became of them."""
+        """Return the length of `data`, even if some could not be written."""
         view = memoryview(data).cast("B")
         left = view
         with contextlib.suppress(OSError):
@@ -77,7 +78,7 @@ class Outlet(io.FileIO):
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """Print a line at once, as far as possible; also in programs whose streams are not ours."""
+    """Print a line at once, as far as possible, also to streams that are not ours."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:
         return
@@ -97,7 +98,8 @@ _JOINER = "\u200d"  # holds emoji together
 
 
 def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
-    """`text` with control, format and unassigned characters as escapes (`\\x1b`), but those of `keep`.
+    """Return `text` with control, format and unassigned characters as escapes (`\\x1b`), except those in
+    `keep`.
 
     escape: further characters to write as escapes.
     """
@@ -105,15 +107,12 @@ def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
 
 
 def one_line(text: str) -> str:
-    """As `visible`, line breaks and tabs escaped, too."""
+    """Return `visible` text with line breaks and tabs escaped, too."""
     return visible(text, keep="")
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """`text` for a terminal: lines that are too long go on below at a word; paths and tables stay whole.
-
-    As it is for a stream that is no terminal.
-    """
+    """Wrap long lines at words if `stream` is a terminal; paths and tables stay whole."""
     width = None if stream is None or stream.closed else terminal_width(stream)
     if width is None:
         return text
@@ -127,7 +126,7 @@ def _filled(line: str, width: int) -> str:
 
 
 def folded(line: str, width: int | None, *, indent: int) -> str:
-    """`line` in lines of at most `width` columns, cut at words, the later ones indented; words stay whole."""
+    """Wrap a line at words to `width` columns, with later lines indented; words stay whole."""
     if width is None or len(line) <= width:
         return line
     return textwrap.fill(
@@ -136,12 +135,14 @@ def folded(line: str, width: int | None, *, indent: int) -> str:
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Columns of a terminal, at least 20; None for a stream that is none."""
+    """Return a terminal's columns, at least 20; None for a stream that is no terminal."""
     return max(shutil.get_terminal_size().columns, 20) if stream.isatty() else None
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:
-    """True for colours: `always`, `never`, or `auto`: a terminal that is not dumb, without NO_COLOR."""
+    """True if output may have colours. choice: "always", "never", or "auto": a terminal that is not dumb,
+    without NO_COLOR.
+    """
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

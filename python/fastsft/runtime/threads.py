@@ -1,4 +1,4 @@
-"""Threads that Python code needs: where the system gives none, the message says what to do."""
+"""Start threads with a clear error if the system gives none, and pass items to a thread with a time limit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 
 def start_needed(thread: threading.Thread, what: str) -> None:
-    """Start it. _C.ThreadDeniedError, a RuntimeError, where a limit of processes or memory forbids that.
+    """Start `thread`. _C.ThreadDeniedError, a RuntimeError, if a limit of processes or memory forbids that.
 
-    what: what the thread is for.
+    what: the thread's purpose, for the message.
     """
     try:
         thread.start()
@@ -21,7 +21,7 @@ def start_needed(thread: threading.Thread, what: str) -> None:
 
 
 def denied(what: str, error: RuntimeError) -> Exception:
-    """The error of `start_needed`, for threads that something else starts."""
+    """Return the error of `start_needed`, for threads that other code starts."""
     from fastsft import _C
 
     return _C.ThreadDeniedError(
@@ -34,16 +34,16 @@ T = TypeVar("T")
 
 
 class TimedQueue(Generic[T]):
-    """First in, first out; any thread puts, one takes.
+    """First-in, first-out queue with one reader and any number of writers.
 
-    In place of queue.SimpleQueue, whose `get(timeout=...)` waits for ever in CPython 3.11 when its time
-    is over before it has begun to wait (a busy machine, a short limit); and of queue.Queue, whose lock an
-    interrupt can leave taken.
+    queue.SimpleQueue is not used because its `get(timeout=...)` waits forever in CPython 3.11 if the timeout
+    passes before the wait begins (a busy machine, a short timeout); nor queue.Queue, because an interrupt can
+    leave its lock taken.
     """
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        self._wake = threading.Lock()  # free: something was put since the reader looked
+        self._wake = threading.Lock()  # released by `put`, acquired when the reader looks
         self._wake.acquire()
 
     def put(self, item: T) -> None:
@@ -51,11 +51,13 @@ class TimedQueue(Generic[T]):
         self._items.append(item)
         try:
             self._wake.release()
-        except RuntimeError:  # the reader has not looked since the last one
+        except RuntimeError:  # the reader has not looked since the last `put`
             return
 
     def get(self, timeout: float | None = None) -> T:
-        """The first item. Empty after `timeout` seconds without one; None waits for ever."""
+        """Remove and return the first item. queue.Empty after `timeout` seconds without an item; None
+        waits forever.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._items:
@@ -65,5 +67,5 @@ class TimedQueue(Generic[T]):
                 raise Empty
 
     def empty(self) -> bool:
-        """True if nothing waits to be taken."""
+        """True if no item waits."""
         return not self._items

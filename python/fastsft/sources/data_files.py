@@ -1,4 +1,7 @@
-"""Sources of conversations: files by path, weight and content, and records of Python objects."""
+"""Find the data files that `--data_path` names: by path, pattern, directory, or on the hub.
+
+A directory holds a data set saved by `datasets`, or data files in one format.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,25 @@ _STANDARD_INPUT = "-"
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set. `weight`: 0.5 takes half of its records, 2 takes each of them twice."""
+    """A file of a data set. `weight`: 0.5 uses half of its records, 2 uses each record twice."""
 
     path: str
     weight: float = 1.0
 
     @property
     def is_stream(self) -> bool:
-        """It can be read once only: standard input or a pipe."""
+        """True if the file can be read only once: standard input or a pipe."""
         return self.path == _STANDARD_INPUT or not os.path.isfile(self.path)
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
-    """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
+    """Return the files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard
+    input.
 
-    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
-    order of name, a directory its files (sources/data_files.py), and `hf://datasets/owner/name` those
-    of the hub (sources/hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item
-    is taken as it is. ValueError for what does not exist.
+    Items are separated by commas; `:0.5` after an item is its weight. A pattern stands for its matching
+    files, sorted by name; a directory for its data files; `hf://datasets/owner/name` for those on the hub
+    (hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item is used as it is.
+    ValueError if there is no such file.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
@@ -81,10 +85,11 @@ _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-
 
 
 def files_of_directory(path: str) -> list[str]:
-    """The data files of a directory, in order.
+    """Return the data files of a directory, in order.
 
-    Of one that `datasets` saved, those its state.json names; else all of one kind (.parquet, .arrow, .jsonl,
-    .ndjson, .json, .csv, .tsv, also packed) by name. ValueError for several splits, several kinds, and none.
+    If `datasets` saved the directory, its state.json names them; otherwise all files of one format (.parquet,
+    .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also compressed), sorted by name. ValueError for several
+    splits, several formats, and no file.
     """
     folder = path.rstrip("/") or "/"
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
@@ -145,7 +150,9 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _pattern_below(folder: str) -> str | None:
-    """A pattern for data in a folder below `folder`, as clones of the hub have it: of train, or the first."""
+    """Return a pattern for data in a folder below, as in clones from the hub: the training split, or the
+    first.
+    """
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
     files = [file for level in levels for file in sorted(level) if kind_of_data(file)]
     files = [file for file in files if os.path.basename(file) not in NOT_DATA]

@@ -1,4 +1,7 @@
-"""Compressed data files, unpacked as they are read: bounded in memory, and in what comes of how much."""
+"""File formats other than plain JSON, as streams of JSON lines: gzip, Zstandard, CSV, Parquet and Arrow.
+
+All are unpacked while they are read, within limits on memory and on the expansion of a file.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,14 @@ import gzip
 import io
 import os
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import BinaryIO, Protocol
 
-from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.worker import Worker, package_folder
 from fastsft.sources.json_lines import JsonLines
 from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
 
@@ -23,18 +25,20 @@ _KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
 _PACKED_BLOCK = 1 << 9  # Zstandard unpacks it to 16 MiB at most
 _MAX_WINDOW = 1 << 27  # bytes that Zstandard looks back; what its own tool accepts
-# What comes of a byte. gzip makes at most 1032 of one, real conversations have some ten.
+# Unpacked bytes of a packed byte. gzip reaches 1032; real conversations reach about ten.
 MOST_RATIO = 2000
-ALWAYS_ALLOWED = 1 << 28  # bytes, whatever they come of
+ALWAYS_ALLOWED = 1 << 28  # unpacked bytes, at any ratio
 
 
 def kind_of_data(name: str) -> str | None:
-    """The end of the name by which a file of a directory is data, as `.jsonl.gz`; None for others."""
+    """Return the suffix that makes a file in a directory a data file, such as `.jsonl.gz`; None for other
+    files.
+    """
     return match[0] if (match := _KIND.search(name)) else None
 
 
 def tell_rest(path: str, names: Iterable[str]) -> None:
-    """A line that lists what is not read: a file that was meant as data must not be missed in silence."""
+    """Warn about files that are not read, in case one of them was meant as data."""
     rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
@@ -42,9 +46,9 @@ def tell_rest(path: str, names: Iterable[str]) -> None:
 
 
 class ExpansionLimit:
-    """Counts what comes out. ValueError when it is more than MOST_RATIO times what went in.
+    """Counts unpacked bytes. ValueError beyond MOST_RATIO times the packed bytes.
 
-    packed: bytes that went in so far.
+    packed: returns the packed bytes so far.
     """
 
     def __init__(self, name: str, packed: Callable[[], int]) -> None:
@@ -52,7 +56,7 @@ class ExpansionLimit:
         self._unpacked = 0
 
     def count(self, size: int) -> None:
-        """`size` more bytes."""
+        """Add `size` unpacked bytes."""
         self._unpacked += size
         if self._unpacked > max(ALWAYS_ALLOWED, MOST_RATIO * self._packed()):
             raise ValueError(
@@ -62,7 +66,7 @@ class ExpansionLimit:
 
 
 class GzipStream:
-    """Contents of a gzip file."""
+    """The content of a gzip file."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         counted = _Counted(raw)
@@ -70,14 +74,14 @@ class GzipStream:
         self._limit = ExpansionLimit(name, lambda: counted.count)
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. EOFError for a file that is cut."""
+        """Return at most `size` bytes; none at the end. EOFError for a truncated file."""
         block: bytes = self._stream.read(size)
         self._limit.count(len(block))
         return block
 
 
 class ZstandardStream:
-    """Unpacks frames one after the other. The library's own reader ends a cut file without a word."""
+    """The content of consecutive Zstandard frames. The library's own reader ignores a truncated end."""
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         import zstandard
@@ -89,7 +93,7 @@ class ZstandardStream:
         self._limit = ExpansionLimit(name, lambda: self._raw.count)
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. EOFError where the file ends inside a frame."""
+        """Return at most `size` bytes; none at the end. EOFError if the file ends inside a frame."""
         while not self._waiting:
             packed = (self._frame.unused_data if self._frame.eof else b"") or self._raw.read(_PACKED_BLOCK)
             if not packed:
@@ -117,13 +121,13 @@ class _Counted:
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
-_OF_TRUTHS = "label"  # a field of records that holds true or false
+_OF_TRUTHS = "label"  # a field with true or false
 _NAMED = 20  # columns in a message
-_MOST_OF_A_CELL = (1 << 32) - 1  # as of a record; Python's own limit is 131,072 characters
+_MOST_OF_A_CELL = (1 << 32) - 1  # the limit of a record; Python's default is 131,072 characters
 
 
 def is_csv_name(name: str) -> bool:
-    """A name by which a file is CSV: nothing in such a file says so."""
+    """True if the name is that of a CSV file; its content cannot tell."""
     return _NAME.search(name) is not None
 
 
@@ -132,14 +136,15 @@ class _LongRowError(Exception):
 
 
 class CsvLines:
-    """Reads a header and rows as Python's csv does: quotes may hold line breaks, doubled quotes are quotes.
+    """The rows of a CSV file as JSON objects, read as Python's csv does: quotes may hold line breaks, doubled
+    quotes are quotes.
 
-    Fields are between commas; in .tsv, and where the header has no comma, between tabs or semicolons. A
-    column without a name, as pandas writes its index, is not read. In `label`, and columns such as `train`
-    that say whether a record is learned, true and false are no texts; in these an empty cell says nothing.
-    ValueError naming the line for what is not UTF-8, rows of another width than the header's, a
-    quote without an end, a header with a name twice, and a row or header of more than `limit` characters,
-    which is not read to its end.
+    Fields are separated by commas; by tabs in .tsv; by tabs or semicolons if the header has no comma. A
+    column without a name, such as pandas' index, is skipped. Values are texts, except true and false in
+    `label` and in columns such as `train` that say whether a record is learned; an empty cell there is null.
+    ValueError naming the line for text that is not UTF-8, a row whose width differs from the header's, an
+    unclosed quote, a duplicate name in the header, and a row or header of more than `limit` characters, which
+    is not read to its end.
     """
 
     def __init__(self, raw: Stream, name: str, limit: int = _MOST_OF_A_CELL) -> None:
@@ -148,7 +153,7 @@ class CsvLines:
         self._lines = JsonLines(self._records())
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
         return self._lines.read(size)
 
     def _records(self) -> Iterator[dict[str, str | bool | None]]:
@@ -181,7 +186,7 @@ class CsvLines:
             raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
 
     def _line(self) -> str:
-        """The next line of the row; "" at the end. _LongRowError before a row passes the limit."""
+        """Return the next line of the row; "" at the end. _LongRowError before a row passes the limit."""
         line = self._text.readline(self._limit - self._row_length + 1)
         self._row_length += len(line)
         if self._row_length > self._limit:
@@ -207,7 +212,7 @@ def _some(names: list[str]) -> str:
 
 
 def _reader_of(name: str) -> Callable[[str], str | bool | None]:
-    """The reader of the cells in a column of this name."""
+    """Return the function that reads the cells of a column."""
     from fastsft import _C
 
     if _C.is_train_mark(name):
@@ -223,11 +228,11 @@ class Stream(Protocol):
     """A source of blocks of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
 
 
 class _Raw(io.RawIOBase):
-    """A stream for the classes of io."""
+    """Adapts a Stream to the classes of `io`."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -241,7 +246,7 @@ class _Raw(io.RawIOBase):
         return len(block)
 
 
-# Fields by which the core knows preference data, which it refuses.
+# The core recognises preference data by these fields, and refuses it.
 _OF_PREFERENCE = ("chosen", "rejected", "label")
 # Threads and reserves of the library count as memory.
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
@@ -249,12 +254,15 @@ _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "O
 
 
 def is_table(start: bytes) -> bool:
-    """The first four bytes are those of Parquet, or of Arrow as a stream (as `datasets` saves) or a file."""
+    """True if a file begins as Parquet, or as Arrow: a stream (which `datasets` saves) or a file."""
     return start in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
 
 
 class TableLines:
-    """Starts the process with the first read. `raw`: the file, seekable. ValueError without pyarrow."""
+    """The records of a Parquet or Arrow file as JSON lines, read by a process with a memory limit.
+
+    The process starts with the first read. raw: the file, seekable. ValueError without pyarrow.
+    """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         if not raw.seekable():
@@ -262,19 +270,18 @@ class TableLines:
                 f"{name}: Parquet and Arrow cannot be read from a pipe, which has no way back; name the file"
             )
         self._raw, self._name = raw, name
-        self._command = isolated_command("fastsft.sources.table_program", ("pyarrow", "numpy"))
-        self._process: subprocess.Popen[bytes] | None = None
+        package_folder("pyarrow")
+        self._worker: Worker | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         size = os.fstat(raw.fileno()).st_size
         self._limit = ExpansionLimit(name, lambda: size)
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. OSError with the library's words for a damaged file."""
-        process = self._process or self._start()
-        assert process.stdout is not None
-        block = process.stdout.read(size)
-        if not block and process.wait() != 0:
-            raise OSError(self._complaint(process.returncode))
+        """Return at most `size` bytes, none at the end. OSError says how a file is damaged."""
+        worker = self._worker or self._start()
+        block = worker.receive(size)
+        if not block and worker.process.wait() != 0:
+            raise OSError(self._complaint(worker.process.returncode))
         try:
             self._limit.count(len(block))
         except ValueError:
@@ -284,24 +291,17 @@ class TableLines:
 
     def close(self) -> None:
         """End the process, if it runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_process", None) is not None:
-            self.close()
-
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Worker:
         os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # a peek has moved the position
-        self._process = subprocess.Popen(
-            self._command, stdin=self._raw, stdout=subprocess.PIPE, stderr=self._said,
-            env={**isolated_environment(), **_SMALL, **_fields()},
+        self._worker = Worker(
+            "fastsft.sources.table_program", ("pyarrow", "numpy"), {**_SMALL, **_fields()},
+            stdin=self._raw, stderr=self._said,
         )  # fmt: skip
-        return self._process
+        return self._worker
 
     def _complaint(self, status: int) -> str:
         self._said.seek(0)
@@ -312,7 +312,9 @@ class TableLines:
 
 
 def _fields() -> dict[str, str]:
-    """Fields that some data format uses, or refuses, and parts of those that may say what is learned."""
+    """Return variables that name the columns to read: the fields of all data formats, and preference data,
+    which is refused.
+    """
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]

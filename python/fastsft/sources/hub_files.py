@@ -1,4 +1,6 @@
-"""Files of a data set of the hub: `hf://datasets/owner/name[@revision][/path]`, in the hub's own cache."""
+"""Download the files of a hub data set, `hf://datasets/owner/name[@revision][/path]`, to the hub's own
+cache.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,16 @@ _MOST_CARD_BYTES = 1 << 20
 
 
 def is_of_hub(path: str) -> bool:
-    """It begins with hf://."""
+    """True for a path that begins with hf://."""
     return path.startswith("hf://")
 
 
 def files_of_hub(path: str, fetch: bool = True) -> list[str]:
-    """The data files of the hub that `path` means, as paths in the cache; hub_splits.py has the rules.
+    """Return the paths in the cache of the data files that `path` means (rules: hub_splits.py).
 
-    What is not there is downloaded if `fetch`. Where the hub gives no answer, and without `fetch`, a whole
-    copy in the cache is taken. The hub is asked once a process: a branch stays at one commit. ValueError, one
-    line, for what is not there.
+    Missing files are downloaded if `fetch`. If the hub does not answer, or without `fetch`, a complete copy
+    in the cache is used. The hub is asked once in a process, so that a branch stays at one commit. ValueError
+    of one line for missing files.
     """
     match = _PATH.fullmatch(path)
     revision = unquote(match[2] or "") if match else ""
@@ -53,7 +55,7 @@ def _files(name: str, revision: str, path: str, fetch: bool) -> tuple[str, ...]:
     try:
         utils.validate_repo_id(name)
         listing = repository.ask() if fetch else None
-    except Exception as error:  # of requests or httpx, by the library's release
+    except Exception as error:  # requests' or httpx's, depending on the library's release
         if not is_unreachable(error):
             if isinstance(error, errors.HfHubHTTPError | errors.HFValidationError):
                 raise ValueError(_reason(error, repository)) from error
@@ -74,7 +76,9 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """List the files of the newest complete copy. asked: the hub did not answer, which is then said."""
+    """Return the paths of the newest complete snapshot. asked: the hub was asked and did not answer; print
+    a notice.
+    """
     faults, copies = [], repository.copies()
     for listing in copies:
         try:
@@ -129,7 +133,7 @@ def _card(repository: HubRepository, listing: Listing) -> Card:
 
 
 def _tell(repository: HubRepository, choice: Choice) -> None:
-    """Lines that name what is not read."""
+    """Warn about splits and files that are not read."""
     if choice.other_splits:
         others = ", ".join(f"{split} ({pattern})" for split, pattern in choice.other_splits.items())
         warn_once(f"{repository.root}: the split train is read; not read: {others}")

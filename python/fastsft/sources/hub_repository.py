@@ -1,7 +1,7 @@
-"""A data set's repository on the hub, and its copies in the cache of huggingface_hub.
+"""List and download a data set's repository on the hub, and find its copies in huggingface_hub's cache.
 
-In the folder `fastsft` next to the copies is kept which files a commit has (`COMMIT.json`), and at which
-commit a revision was read last (`revisions/REVISION`): a copy alone cannot tell whether it is whole.
+The folder `fastsft` next to the snapshots records the files of a commit (`COMMIT.json`) and the commit of a
+revision when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is complete.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fastsft.runtime.threads import TimedQueue
 _WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST_LIST_BYTES = 256 << 20
-# Of the cache, where trying again does not help.
+# Errors of the cache's disk, which a retry does not cure.
 _OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
             errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a commit; `is_whole` is False for those that a copy happens to have."""
+    """The files of a commit. is_whole: False if they are only those that happen to be in the cache."""
 
     commit: str
     names: tuple[str, ...]
@@ -42,25 +42,27 @@ class Listing:
 
 
 def is_path(name: str) -> bool:
-    """True for the name of a file inside a repository."""
+    """True for a valid path inside a repository."""
     return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
 
 
 @dataclass(frozen=True)
 class HubRepository:
-    """`name`: owner/name. `revision`: a branch, tag or commit; "" is main."""
+    """A data set on the hub. name: owner/name. revision: branch, tag or commit; "" is main."""
 
     name: str
     revision: str
 
     @property
     def root(self) -> str:
-        """Its name as --data_path takes it."""
+        """The repository as --data_path names it."""
         revision = self.revision if self.revision.startswith("refs/") else self.revision.replace("/", "%2F")
         return f"hf://datasets/{self.name}" + (f"@{revision}" if revision else "")
 
     def ask(self) -> Listing:
-        """The hub's own list. Raises what huggingface_hub raises; ValueError for names that are no paths."""
+        """Ask the hub for its list of files. Raises huggingface_hub's errors; ValueError for invalid paths
+        in the list.
+        """
         import huggingface_hub
 
         hub = huggingface_hub.HfApi()
@@ -74,24 +76,24 @@ class HubRepository:
         return Listing(commit, tuple(sorted(names)))
 
     def download(self, listing: Listing, names: Sequence[str]) -> None:
-        """Into the cache, what is not there; one process of a machine at a time.
+        """Download missing files to the cache; one process of a machine at a time.
 
-        ValueError where it is cut off or refused; what was downloaded stays.
+        ValueError if the download is cut off or refused; finished files stay.
         """
         with self._alone():
             self._write(self._list_of(listing.commit), json.dumps(listing.names))
             missing = [name for name in names if self.path(listing, name) is None]
             try:
                 self._fetch(listing, missing)
-            except Exception as error:  # of the network, the disk, the hub's storage: many classes
+            except Exception as error:  # network, disk and storage raise many classes
                 raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """As the commit of this revision, once the files of a run are there."""
+        """Record the commit of this revision, once all files of a run are in the cache."""
         self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:
-        """A file in the cache; None where it is not."""
+        """Return the path of a file in the cache; None if it is not there."""
         import huggingface_hub
 
         if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
@@ -102,9 +104,10 @@ class HubRepository:
         return found if isinstance(found, str) and os.path.isfile(found) else None
 
     def copies(self) -> list[Listing]:
-        """Of this revision in the cache: those whose files are listed, then copies of other programs.
+        """Return the cached listings of this revision: first those with a recorded list, then snapshots of
+        other programs.
 
-        Of both, that whose commit was written last comes first.
+        Within both groups the most recently written commit comes first.
         """
         reference = self._directory / "refs" / (self.revision or "main")
         written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
@@ -117,10 +120,10 @@ class HubRepository:
         return sorted((each for each in found if each.names), key=lambda each: not each.is_whole)
 
     def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
-        """All of `names`. Leaves at the first fault, and at an interrupt, with downloads under way."""
+        """Download `names`. Raises the first error, or an interrupt, without waiting for other downloads."""
         import huggingface_hub
 
-        if launch_or_alone().local_rank:  # one rank of a machine shows bars
+        if launch_or_alone().local_rank:  # only one rank of a machine shows bars
             huggingface_hub.utils.disable_progress_bars()
         waiting, ended = list(reversed(names)), TimedQueue[Exception | None]()
 
@@ -178,7 +181,7 @@ class HubRepository:
         from huggingface_hub.utils import WeakFileLock
 
         with ExitStack() as stack:
-            with suppress(OSError):  # a cache that cannot be written, with all that is asked for
+            with suppress(OSError):  # a read-only cache may still have all files
                 (self._directory / "fastsft").mkdir(parents=True, exist_ok=True)
                 stack.enter_context(WeakFileLock(self._directory / "fastsft" / "lock"))
             yield
@@ -190,7 +193,7 @@ class HubRepository:
                 replace_file(path, content)
 
     def _listed(self, commit: str) -> Listing:
-        """The files of a commit by the list that was kept, else those that are there."""
+        """Return the files of a commit by the recorded list, else those in its snapshot."""
         with suppress(ValueError):
             names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
             if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):

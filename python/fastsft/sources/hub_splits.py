@@ -1,8 +1,8 @@
-"""The training files of a data set's repository, by the rules of the library `datasets`.
+"""Choose the training files of a hub data set by the rules of the library `datasets`.
 
-Its order (datasets/data_files.py, MetadataConfigs): the card's configurations; `data/SPLIT-00000-of-00001.*`;
-directories named after a split; files named after one; else all files are `train`. As there, every file that
-is not hidden counts when splits are looked for, data or not.
+Its order (datasets/data_files.py, MetadataConfigs): the configurations of the card, README.md;
+`data/SPLIT-00000-of-00001.*`; directories named after a split; files named after a split; otherwise all files
+are `train`. As in `datasets`, every visible file counts when splits are searched, data or not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from fastsft.sources.file_formats import NOT_DATA, kind_of_data
 
-Splits = dict[str, list[str]]  # the files of each, in order
+Splits = dict[str, list[str]]  # sorted files by split
 
 _SHARDED = re.compile(r"data/([^/]*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _KEYWORDS = {"train": "train|training", "validation": "validation|valid|dev|val",
@@ -24,7 +24,7 @@ _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
 _IGNORED = frozenset({"README.md", "config.json", "dummy_data.zip", *NOT_DATA})
-# Parts of a name by which `datasets` takes a file for tables or records.
+# Suffixes by which `datasets` takes a file for tables or records.
 _SUFFIXES = frozenset((
     "arrow", "conll", "conllu", "csv", "eval", "geoparquet", "gpq", "h5", "hdf5", "json", "jsonl", "lance",
     "ndjson", "parquet", "tar", "tsfile", "tsv", "xml", "zip",
@@ -34,12 +34,12 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 @dataclass(frozen=True)
 class Configuration:
-    """`folder`: where its files are, "" for everywhere. `patterns`: by split, empty where there are none."""
+    """A configuration of the card. folder: of its files, "" for all. patterns: by split; may be empty."""
 
     folder: str
     patterns: Mapping[str, Sequence[str]]
     is_default: bool
-    ignored: Sequence[str] = ()  # fields that change how files are read, which fastsft cannot
+    ignored: Sequence[str] = ()  # fields that ask for another way of reading files
 
 
 Card = Mapping[str, Configuration]
@@ -47,9 +47,9 @@ Card = Mapping[str, Configuration]
 
 @dataclass(frozen=True)
 class Choice:
-    """`files` to read; `other_splits`: a path or pattern for each; `rest`: files that are no data.
+    """The files to read. other_splits: a path or pattern for each; rest: files without data.
 
-    `is_typed`: the user named these files, by name or pattern.
+    is_typed: the user named the files, or a pattern.
     """
 
     files: list[str]
@@ -59,10 +59,10 @@ class Choice:
 
 
 def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
-    """The files that `path` of the repository `root` (`hf://datasets/owner/name`) means.
+    """Return the files that `path` means in the repository `root` (`hf://datasets/owner/name`).
 
-    `names`: all of its files; `card`: gives its configurations. `path` is a file, a pattern, a configuration,
-    a folder, or empty. ValueError for what is not there and what leaves a choice.
+    names: all files of the repository. card: returns its configurations. path: a file, pattern,
+    configuration, folder, or "". ValueError for a missing or ambiguous path.
     """
     if path in names:
         return Choice([path], {}, is_typed=True)
@@ -88,14 +88,16 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
 
 
 def kind_of(name: str) -> str | None:
-    """The end of the name by which `datasets` takes it for data, as .jsonl or .csv.gz; None for others."""
+    """Return the suffix by which `datasets` takes a file for data, such as .jsonl or .csv.gz; None for
+    other files.
+    """
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
     return kind_of_data(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """The splits of a repository without configurations, or of one folder of it."""
+    """Return the splits of a repository, or of one folder, that has no configurations."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
@@ -115,7 +117,7 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
-    """Of files numbered `-00000-of-00003`, in words: the sets of which some are not among `files`."""
+    """Describe the sets of files numbered `-00000-of-00003` from which some files are missing."""
     numbers: dict[tuple[str, str], set[str]] = {}
     for match in filter(None, map(_SHARD.match, files)):
         numbers.setdefault((match[1], match[3]), set()).add(match[2])
@@ -135,7 +137,7 @@ def _in_file(split: str, inner: str) -> bool:
 
 
 def _is_shown(name: str, pattern: str) -> bool:
-    """Neither a description nor hidden, unless the pattern itself says so."""
+    """True unless the file is a description, or is hidden and the pattern does not ask for hidden files."""
     if name.rpartition("/")[2] in _IGNORED - {pattern.rpartition("/")[2]}:
         return False
     parts, asked = name.split("/"), pattern.split("/")
@@ -177,7 +179,7 @@ def _default_of(card: Card, root: str) -> str:
 
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
-    """The choice of `train`, if it has files of one kind, which is read."""
+    """Return the choice of the split `train`, if its data files have one format."""
     by_kind: Splits = {}
     for name in splits.get("train", []):
         by_kind.setdefault(kind_of(name) or "", []).append(name)
@@ -189,7 +191,7 @@ def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
 
 
 def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[str]) -> str:
-    """Why nothing was chosen, and what could be named."""
+    """Explain why nothing was chosen, and list what could be named."""
     if not names:
         return "it has no files"
     if "train" not in splits:
@@ -215,7 +217,7 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:
-    """A short way to name these files and no others."""
+    """Return a short pattern for exactly these files."""
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
@@ -236,11 +238,11 @@ def _listed(names: Sequence[str]) -> str:
     return (", ".join(names[:8]) or "none") + more
 
 
-CARD_FILES = ("README.md", ".huggingface.yaml")  # of the second, what it says counts more
+CARD_FILES = ("README.md", ".huggingface.yaml")  # the second overrides the first
 
 _BEGIN = re.compile(r"\s*---[\r\n]")  # these two are huggingface_hub's pattern in linear time
 _END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
-# They change what is read of a file: of JSON, of Parquet, of CSV.
+# Fields by which JSON, Parquet or CSV files would be read in part.
 _CHOOSE_RECORDS = (
     "field", "filters", "columns", "sep", "delimiter", "header", "names", "column_names", "usecols",
     "skiprows", "nrows", "skipfooter", "skipinitialspace", "quotechar", "quoting", "escapechar", "comment",
@@ -249,7 +251,9 @@ _CHOOSE_RECORDS = (
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """The configurations in the texts of CARD_FILES, by name. ValueError for what `datasets` refuses, too."""
+    """Return the configurations in the texts of CARD_FILES by name. ValueError also for a card that
+    `datasets` refuses.
+    """
     found: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")
@@ -263,7 +267,7 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
 
 
 def _front_matter(text: str) -> str:
-    """The lines between the first one, `---`, and the next such line; "" where there is no second."""
+    """Return the lines between the first line, `---`, and the next such line; "" without a second one."""
     begin = _BEGIN.match(text)
     end = _END.search(text, begin.end()) if begin else None
     return text[begin.end() : end.start()] if begin and end else ""
@@ -274,7 +278,7 @@ def _metadata(text: str, name: str) -> dict[str, Any]:
 
     try:
         found = yaml.safe_load(text)
-    except Exception as error:  # of YAML, and of Python for tags with other values than they take
+    except Exception as error:  # YAML's errors, and Python's for tags with bad values
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f", line {line + 1} of it"
         reason = getattr(error, "problem", None) or type(error).__name__
@@ -301,7 +305,7 @@ def _relative(path: str) -> str:
 
 
 def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """`data_files` as a text, a list of texts, or of entries with split and path."""
+    """Read `data_files`: a text, a list of texts, or entries with split and path."""
     entries = [("train", given)]
     if isinstance(given, list) and all(
         isinstance(each, dict) and {*each} == {"split", "path"} for each in given

@@ -1,6 +1,6 @@
-"""Records of Python objects as JSON text, read in blocks.
+"""Write Python records as JSON text, read in blocks.
 
-Imports nothing but the standard library: it is part of the process that reads Parquet files.
+Imports only the standard library, because the process that reads Parquet files uses this module.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _OBJECT = 2
 
 
 class JsonLines:
-    """Records of Python objects as one JSON line each, read in blocks.
+    """Python records as one JSON line each, read in blocks.
 
-    Scalars of numpy and torch are their values. Another object that is no JSON value counts as a number:
-    truthy, and not a text. Lone surrogates are written as escapes.
+    Scalars of numpy and torch become their values. Any other object without a JSON form becomes a number that
+    is truthy and no text. Lone surrogates are written as escapes.
     """
 
     def __init__(self, records: Iterable[object]) -> None:
@@ -26,7 +26,7 @@ class JsonLines:
         self._waiting = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
         parts, length = [self._waiting], len(self._waiting)
         while length < size:
             record = next(self._records, self)
@@ -40,14 +40,14 @@ class JsonLines:
 
 
 class JsonArray:
-    """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
+    """Python records as one JSON array, read in blocks; values are written as by JsonLines."""
 
     def __init__(self, records: Iterable[object]) -> None:
         self._chunks = self._write(records)
         self._waiting = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
         while len(self._waiting) < size:
             chunk = next(self._chunks, b"")
             if not chunk:
@@ -65,7 +65,7 @@ class JsonArray:
 
 
 def write_line(record: object) -> bytes:
-    """A record as a JSON line."""
+    """Return a record as a JSON line."""
     text = json.dumps(record, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
@@ -74,9 +74,9 @@ def write_line(record: object) -> bytes:
 
 
 def json_value(value: object) -> bool | int | float:
-    """Value in JSON of an object that it has no form for.
+    """Return the JSON value of an object that has no JSON form.
 
-    A number that is neither 0 nor 1, which would say whether a message is learned.
+    The number is neither 0 nor 1, because these would say whether a message is learned.
     """
     item = getattr(value, "item", None)  # of arrays and tensors with one value
     if callable(item):
@@ -88,10 +88,10 @@ def json_value(value: object) -> bool | int | float:
 
 
 def without_fills(record: object) -> object:
-    """A table's record without keys whose value is null: a struct has all keys that any record has there.
+    """Drop the null values that a table fills in: a struct has all keys that any record has at that place.
 
-    The record's own keys stay, and so do items of lists. Of a message, the text stays too: that a text is
-    null is another fault than that it is missing.
+    The record's own keys stay, and so do items of lists. A message's null text stays, because a null text and
+    a missing text are different faults.
     """
     if not isinstance(record, Mapping):
         return record
@@ -116,14 +116,14 @@ def _of_struct(value: object) -> object:
 
 
 def write_conversations(sources: Sequence[object]) -> str:
-    """A JSON array of records with `sources` as their conversations, of any values, as in JsonLines."""
+    """Return a JSON array of records that have `sources` as their conversations."""
     records = [{"conversations": source} for source in sources]
     text = json.dumps(records, skipkeys=True, default=json_value, ensure_ascii=False)
     return text if _encodes(text) else json.dumps(records, skipkeys=True, default=json_value)
 
 
 def _encodes(text: str) -> bool:
-    """False for lone surrogates, which only escapes can carry to the reader that reports them."""
+    """False for lone surrogates, which reach the reader that reports them only as escapes."""
     try:
         text.encode()
     except UnicodeEncodeError:

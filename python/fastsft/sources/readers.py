@@ -1,4 +1,4 @@
-"""Data from a named pipe: opening it does not wait for ever for a writer, and says that it waits."""
+"""Open data files of any format as inputs of the native reader, and read records as Python objects."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SECONDS_TO_WAIT = 20.0
 
 
 def open_data(path: str) -> BinaryIO:
-    """A data file for reading: a regular one, a pipe or a device.
+    """Open a data file for reading: a regular file, a pipe or a device.
 
-    A pipe is open once somebody writes to it. ValueError when nobody does within SECONDS_TO_WAIT, and for
-    what cannot be opened.
+    A pipe opens once another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and for a
+    file that cannot be opened.
     """
     try:
-        # This itself raises for a socket and for what is not there.
+        # Raises for a socket and for a missing file.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -78,15 +78,15 @@ def _await_writer(descriptor: int, path: str) -> None:
             )
 
 
-# Keys next to which messages may not be what is to be learned; a quote inside a text is escaped.
+# If a record has such a key, its messages may not be the part to learn. A quote inside a text is escaped.
 _DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
 
 
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
-    """`data` itself where its records are FastChat's own, else an array of records as ShareGPT.
+    """Return records in FastChat's own form unchanged, others as a ShareGPT array.
 
-    ValueError for records that cannot be read, and for the format text, which has no conversations. What is
-    no JSON comes back as it is, for its reader to say so.
+    ValueError for unreadable records, and for the format text, which has no conversations. Invalid JSON is
+    returned as it is: its reader reports the fault.
     """
     from fastsft import _C
 
@@ -112,7 +112,7 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
 
 
 def _check_clear(data: bytes, name: str) -> None:
-    """ValueError for records whose messages are not what is to be learned, or not clearly."""
+    """Raise ValueError for records in which other fields than the messages may be the ones to learn."""
     from fastsft import _C
 
     try:
@@ -120,20 +120,20 @@ def _check_clear(data: bytes, name: str) -> None:
             [_C.DataInput(name, io.BytesIO(data).read)], "sharegpt", True, lambda _: None, lambda _: None
         )
     except (ValueError, RuntimeError):
-        return  # its reader says so
+        return  # its reader reports the fault
     doubts = ("other_format", "bad_field")
     fault = next((fault for fault in summary.faults if fault.remark in doubts), None)
     if fault is not None:
         raise ValueError(f"{name}: {fault}")
 
 
-UNCONVERTED = "sharegpt"  # the data format that records of other ones become
-MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
+UNCONVERTED = "sharegpt"  # the data format to which others are converted
+MAX_RECORD_BYTES = 1 << 26  # the default of --max_record_bytes
 _NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 
 
 def check_data_format(name: str) -> None:
-    """ValueError that lists the formats for what is neither one of them nor "auto"."""
+    """Raise ValueError, listing the formats, unless `name` is a data format or "auto"."""
     from fastsft import _C
 
     known = ["auto", *_C.data_formats()]
@@ -147,11 +147,11 @@ def open_input(
     max_record_bytes: int = MAX_RECORD_BYTES,
     data_format: str = "auto",
 ) -> _C.DataInput:
-    """The native input (_C.DataInput) of a file, known by its first bytes, and CSV by its name.
+    """Return the native input (_C.DataInput) of a file; its first bytes tell the format, for CSV its name.
 
-    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV
-    by their libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
-    max_record_bytes: a longer record stops the reading. data_format: what records are, or "auto".
+    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV by
+    their libraries. watch: gets all bytes of a stream, to hash input that can be read only once.
+    max_record_bytes: a longer record is an error. data_format: format of the records, or "auto".
     """
     from fastsft import _C
 
@@ -165,9 +165,9 @@ def open_input(
 def open_reader(
     file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
 ) -> Callable[[int], bytes]:
-    """`read(size)` of the JSON in a file, unpacked; of Parquet, Arrow and CSV, the records as lines.
+    """Return `read(size)` for the unpacked JSON in a file; Parquet, Arrow and CSV records become JSON lines.
 
-    limit: bytes of a record, for CSV, where whoever reads the lines would see a long one too late.
+    limit: bytes of a record, for CSV, because the reader of the lines would notice a long one too late.
     """
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
@@ -188,10 +188,10 @@ def open_reader(
 def read_records(
     files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
 ) -> list[Any]:
-    """All records of files as Python objects, each as often as its file's weight says.
+    """Return all records as Python objects, each repeated as its file's weight says.
 
-    Records of other data formats than ShareGPT become records of that. ValueError naming the file for what is
-    no JSON, and for a record of more than max_record_bytes.
+    Records in other data formats become ShareGPT records. ValueError naming the file for invalid JSON, and
+    for a record of more than max_record_bytes.
     """
     from fastsft import _C
 
@@ -203,10 +203,10 @@ def read_records(
 
 
 def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """The value that json.load gives of a file of any data format, for classes of scripts.
+    """Return the value that json.load would give, from a file in any data format, for classes of scripts.
 
-    The records as a list, where there are several files or weights, of files named as JSON lines, and of
-    files that are not one value of JSON. ValueError as `read_records`.
+    The result is a list of records for several files, weights, JSON lines, and any file that is not one JSON
+    value. ValueError as `read_records`.
     """
     if len(files) == 1 and files[0].weight == 1:
         may_be_object = not _NAME_OF_LINES.search(files[0].path)
@@ -215,7 +215,7 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """The records of a file; with may_be_object, of a file that is one object, that."""
+    """Return the records of a file or, with may_be_object, the object that is the whole file."""
     read = open_reader(file, limit=limit)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))
@@ -240,7 +240,7 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The object that the whole text is; None where it is an array, or lines."""
+    """Return the object that the whole text is; None if it is an array or lines."""
     if text.lstrip(" \n\t\r")[:1] != "{":
         return None
     try:
@@ -267,7 +267,7 @@ def _first_bytes(path: str) -> bytes:
     with open_regular(path, "a data file") as opened:
         try:
             start = opened.read(4)
-        except OSError as error:  # of reading, which names no file
+        except OSError as error:  # an error of reading names no file
             raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
     if start is None:
         raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
@@ -275,17 +275,17 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _is_converted(path: str, start: bytes) -> bool:
-    """Not read natively, as it is."""
+    """True if the native reader cannot read the file as it is."""
     return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
 
 
 def _is_csv(path: str, start: bytes) -> bool:
-    """By its name, unless the file begins as JSON or a table does."""
+    """True for a CSV name, unless the file begins as JSON or a table does."""
     return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
 
 
 def _is_zstandard(start: bytes) -> bool:
-    """A frame, or one to be skipped, as pzstd writes it in front."""
+    """True for a Zstandard frame, or a skippable frame, which pzstd writes in front."""
     return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 

@@ -1,4 +1,7 @@
-"""The files of a tokenizer, read when it is loaded: what happens to them later changes no save."""
+"""The tokenizer files of a model directory, and its chat templates: read once, written with every save.
+
+Files are kept as they were when the tokenizer was loaded; later changes in the directory reach no save.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from fastsft.runtime.regular_files import (
 )
 from fastsft.tokenizer.settings import read_config
 
-# What a saved directory takes over from the one that was read (docs/spec/trainer_semantics.md, section 23).
+# Files that a save copies from the loaded directory (docs/spec/trainer_semantics.md, section 23).
 NAMES = (
     "tokenizer.model",
     "tokenizer_config.json",
@@ -35,28 +38,28 @@ _MOST_TEMPLATES = 1000
 
 
 def decides_ids(name: str) -> bool:
-    """True if a file of this name may change the ids of a text."""
+    """True if a file of this name may change token ids."""
     return name.startswith(("tokenizer", "special_tokens", "added_tokens", "vocab", "merges"))
 
 
 def is_tokenizer_file(name: str) -> bool:
-    """True if a model directory has a file of this name for its tokenizer."""
+    """True if a file of this name in a model directory belongs to the tokenizer."""
     return name in NAMES or decides_ids(name) or name == BASE_NAME
 
 
 @dataclass(frozen=True)
 class KeptFiles:
-    """contents: by name, those in the folder of templates too. digests: SHA-256 of what decides ids."""
+    """contents: by name, also in the folder of templates. digests: SHA-256 of each file that decides ids."""
 
     contents: dict[str, bytes]
     digests: dict[str, str]
 
     @classmethod
     def of(cls, directory: str | Path) -> KeptFiles:
-        """Read those of `directory`. Targets of links are taken where a model's weights would be.
+        """Read the tokenizer files of `directory`, following links as for a model's weights.
 
-        ValueError, naming the link, for one that leaves the directory (the Hugging Face cache's own links
-        lead into its `blobs`); and for what is no regular file, or too large for one of a tokenizer.
+        ValueError, naming the link, if it leaves the directory (links of the Hugging Face cache into its
+        `blobs` are allowed); and for a file that is not regular or is too large.
         """
         folder = Path(directory)
         contents = {
@@ -71,7 +74,7 @@ class KeptFiles:
         return cls(contents, digests)
 
     def write(self, directory: Path) -> None:
-        """Write the contents into `directory`, which exists; a file that is there alike keeps its times."""
+        """Write the contents into an existing directory; an equal file keeps its times."""
         for name, content in self.contents.items():
             path = directory / name
             if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
@@ -89,7 +92,7 @@ def _template_names(folder: Path) -> list[str]:
 
 
 def _names(folder: Path) -> list[str]:
-    """The regular files of the directory that decide ids, and those of the names that are saved."""
+    """Return the names of regular files in the directory that decide ids."""
     return [path.name for path in folder.iterdir() if decides_ids(path.name) and path.is_file()]
 
 
@@ -99,12 +102,12 @@ def _digest(path: Path) -> str:
 
 
 _FILE, _SPECIAL = "tokenizer_config.json", "extra_special_tokens"
-# Of transformers 5, which takes the older name for the same class.
+# Class names of transformers 5, which also knows the older names.
 _OLDER_CLASSES = {"TokenizersBackend": "PreTrainedTokenizerFast"}
 
 
 def write_tokenizer_words(directory: str | Path) -> None:
-    """Rewrite tokenizer_config.json of `directory` in words of both releases; else it keeps its bytes."""
+    """Rewrite tokenizer_config.json for both releases of transformers; an unaffected file keeps its bytes."""
     path = Path(directory) / _FILE
     if not path.is_file():
         return
@@ -115,9 +118,10 @@ def write_tokenizer_words(directory: str | Path) -> None:
 
 
 def tokenizer_words(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
-    """tokenizer_config.json in words of both releases: the class, and the list of special tokens.
+    """Return tokenizer_config.json with the class and the special tokens as transformers 4 and 5 both read
+    them.
 
-    has_json: tokenizer.json is next to it, which PreTrainedTokenizerFast needs.
+    has_json: tokenizer.json is in the same directory, which PreTrainedTokenizerFast needs.
     """
     made = dict(config)
     name = str(made.get("tokenizer_class"))
@@ -138,9 +142,10 @@ _NAME = "chat_template.jinja"
 
 @dataclass(frozen=True)
 class TrainedTemplate:
-    """text: Jinja. base: that of the model that training began with, kept in a file of its own; or None.
+    """The chat template that a model was trained with (docs/templates.md). text: Jinja.
 
-    tools: what the template `tool_use` becomes; None leaves it as it is.
+    base: the base model's template, kept in its own file; or None. tools: replacement for the template
+    `tool_use`; None keeps it.
     """
 
     text: str
@@ -148,11 +153,11 @@ class TrainedTemplate:
     tools: str | None = None
 
     def write(self, directory: Path) -> list[str]:
-        """Into the directory of a saved tokenizer, whose tokenizer_config.json exists; the names written.
+        """Write the template next to a saved tokenizer, and return the names of the written files.
 
-        In both places where transformers looks: tokenizer_config.json, which old releases read alone, and the
-        file next to it. Of several named templates in tokenizer_config.json the one called default. `tools`
-        where the directory has tool_use.
+        Both places that transformers reads are written: tokenizer_config.json, which must exist and which old
+        releases read alone, and the file next to it. Among several named templates in tokenizer_config.json,
+        the default one is replaced. `tools` is written if the directory has tool_use.
         """
         path = directory / "tokenizer_config.json"
         config = read_json_object(path)
@@ -184,10 +189,11 @@ def _name_of(item: object) -> object:
 
 
 def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
+    """Return the Jinja text of a model directory: chat_template.jinja, else chat_template in
+    tokenizer_config.json.
 
-    name: which of several named ones; "default" when None. None when there is no template.
-    ValueError for a name that is not there and for a config that cannot be read.
+    name: of several named templates; None for "default". None if there is no template. ValueError for an
+    unknown name and an unreadable config.
     """
     folder, wanted = Path(directory), name or "default"
     next_to_it = _template_file(folder, wanted)
@@ -201,9 +207,9 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
 
 
 def read_tool_template(directory: str | Path) -> str | None:
-    """The Jinja text of the template `tool_use`, which transformers takes for a chat with tools; or None.
+    """Return the template `tool_use`, which transformers uses for a chat with tools; or None.
 
-    A chat_template.jinja hides those of tokenizer_config.json.
+    A chat_template.jinja hides the templates in tokenizer_config.json.
     """
     folder = Path(directory)
     next_to_it = _template_file(folder, TOOL_TEMPLATE)

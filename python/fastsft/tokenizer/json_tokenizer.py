@@ -1,4 +1,8 @@
-"""The tokenizer of a tokenizer.json: native where fastsft reproduces it exactly, else the library's."""
+"""Make a tokenizer from tokenizer.json: natively if fastsft reproduces it exactly, else in the tokenizers
+library.
+
+The JSON comes from the file, from vocab.json and merges.txt (OPT, GPT-2, Qwen), or from the bytes' alphabet.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from fastsft.tokenizer.settings import TokenizerSettings, read_config, tokenizer
 
 
 def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """The tokenizer at `path`. ValueError when the file is damaged; a line says when the library runs it."""
+    """Load the tokenizer at `path`. ValueError for a damaged file; a warning says if the library runs it."""
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
     except _C.NotNativeError as reason:
@@ -27,7 +31,7 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer
 
 
 def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """The tokenizer of vocab.json and merges.txt. ValueError when one is damaged."""
+    """Load the tokenizer of vocab.json and merges.txt. ValueError if one is damaged."""
     text = tokenizer_json(directory, settings.named.get("bos_token"))
     where = str(directory / VOCAB)
     try:
@@ -39,11 +43,15 @@ def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C
     return library_tokenizer(text, settings, where)
 
 
-NO_LIMIT = 1 << 29  # bytes of a row; a record that is longer is nobody's conversation
+NO_LIMIT = 1 << 29  # bytes of a row; no conversation is longer
 
 
 def byte_tokenizer(special: Sequence[str]) -> _C.Tokenizer:
-    """The native tokenizer with an id for each byte, in the order of GPT-2's alphabet, and then `special`."""
+    """Return a native tokenizer with an id for each byte, in the order of GPT-2's alphabet, followed by
+    `special`.
+
+    It counts a data set for which no model has been chosen yet.
+    """
     settings = _C.JsonTokenizerSettings()
     return _C.parse_json_tokenizer(_json(special), "the tokenizer of bytes", settings)
 
@@ -63,14 +71,14 @@ def _json(special: Sequence[str]) -> str:
 
 
 def _alphabet() -> list[str]:
-    """GPT-2's characters for the 256 bytes: those that print as themselves, the others from U+0100 on."""
+    """Return GPT-2's characters for the 256 bytes: printing bytes are themselves, others begin at U+0100."""
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     return [chr(byte) for byte in printing] + [chr(0x100 + i) for i in range(256 - len(printing))]
 
 
 VOCAB, MERGES = "vocab.json", "merges.txt"
 _GPT2, _QWEN2 = "GPT2Tokenizer", "Qwen2Tokenizer"
-# Where Qwen2Tokenizer cuts a text into words (PRETOKENIZE_REGEX of transformers' tokenization_qwen2.py).
+# Qwen2Tokenizer's split into words (PRETOKENIZE_REGEX in transformers' tokenization_qwen2.py).
 _WORDS_OF_QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -78,7 +86,7 @@ _WORDS_OF_QWEN2 = (
 
 
 def has_byte_pair_files(directory: Path) -> bool:
-    """True for a directory with both files. ValueError when their class is none of those read here."""
+    """True for a directory with both files. ValueError if their class is not supported."""
     if any(file_inside(directory, name) is None for name in (VOCAB, MERGES)):
         return False
     kind = tokenizer_class(directory)
@@ -93,9 +101,9 @@ def has_byte_pair_files(directory: Path) -> bool:
 
 
 def tokenizer_json(directory: Path, bos_token: str | None) -> str:
-    """The tokenizer.json that transformers makes of both files. ValueError when one is damaged.
+    """Return the tokenizer.json that transformers makes from both files. ValueError if one is damaged.
 
-    bos_token: what add_bos_token of tokenizer_config.json puts in front of a text.
+    bos_token: added in front of texts if tokenizer_config.json sets add_bos_token.
     """
     is_qwen2 = tokenizer_class(directory) == _QWEN2
     vocab = read_json_object(directory / VOCAB)
@@ -129,7 +137,7 @@ def _words_of_qwen2(level: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merges(path: Path, is_qwen2: bool) -> list[list[str]]:
-    """The pairs of merges.txt. GPT2Tokenizer takes the first line for a version, whatever is in it."""
+    """Return the pairs of merges.txt. GPT2Tokenizer skips the first line, whatever it contains."""
     lines = read_text(path, MOST_TOKENIZER_BYTES, "merges of a tokenizer").split("\n")
     numbered = list(enumerate(lines, 1))
     if not is_qwen2:

@@ -1,4 +1,7 @@
-"""All of a tokenizer object that the ids of a text depend on, to compare with later."""
+"""Compare the state of a transformers tokenizer with an earlier one: all that decides its ids.
+
+Vocabulary and merges are too large to compare for each text: their digest is taken once an epoch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ PIECE_FLAGS = (
     "_add_bos", "_add_eos", "_reverse", "_emit_unk_piece", "_enable_sampling", "_nbest_size", "_alpha",
     "_num_threads",
 )  # fmt: skip
-_IN_PYTHON = ("sp_model", "tokens_trie")  # of them, those whose classes a script can change
+_IN_PYTHON = ("sp_model", "tokens_trie")  # a script can change the classes of these
 _OF_MODELS = (
     "dropout",
     "unk_token",
@@ -36,12 +39,13 @@ _OF_MODELS = (
 
 
 def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
-    """Equal for the same object as long as it makes the same ids of a text; never kept beyond the object.
+    """Return a state that stays equal as long as the same object makes the same ids; never kept longer than
+    the object.
 
-    In it: class and code of all methods, functions on the object, special and added tokens, what a script
-    sets by name, and of a fast tokenizer the parts of its backend. Of vocabulary and merges, their content
-    when it was last looked at (model_digest.py) and the ids of one text. Never equal to another where it is
-    not comparable.
+    The state has class and code of all methods, functions on the object, special and added tokens, attributes
+    that a script sets by name, and the parts of a fast tokenizer's backend. Vocabulary and merges are
+    represented by the digest of the last look, and by the ids of one text. Two states of an incomparable
+    tokenizer are never equal.
     """
     attributes = getattr(tokenizer, "__dict__", {})
     return (
@@ -60,7 +64,7 @@ def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
 
 
 def is_comparable(tokenizer: object) -> bool:
-    """True if a change is seen: no part of it is a script's own, of which nothing tells the content."""
+    """True if every change is seen: no part is a script's own, whose content cannot be compared."""
     return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
 
 
@@ -70,7 +74,7 @@ def _part_state(part: object) -> tuple[object, ...]:
 
 
 def _content_of(part: object) -> tuple[object, ...]:
-    """Of a Trie its words, of a SentencePieceProcessor how it cuts."""
+    """Return the words of a Trie, or the settings with which a SentencePieceProcessor cuts."""
     attributes = getattr(part, "__dict__", {})
     words = attributes.get("_tokens")
     return (
@@ -83,7 +87,9 @@ def _content_of(part: object) -> tuple[object, ...]:
 
 
 def _special_tokens(tokenizer: object) -> str:
-    """Their texts: the id of one that the vocabulary lacks may have no end (the unknown token itself)."""
+    """Return the texts of special tokens; looking up the id of a missing one may never end (the unknown
+    token itself).
+    """
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
 
@@ -96,14 +102,14 @@ def _code_of(value: object) -> tuple[object, ...]:
 
 
 def _backend_state(backend: object) -> tuple[object, ...]:
-    """Of a tokenizer of the tokenizers library. Truncation and padding are set by each call: left out."""
+    """Return the state of a tokenizers.Tokenizer, without truncation and padding, which each call sets."""
     if not is_backend(backend):
         return (id(backend),)
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
     model = backend.model
     return (
         id(backend),
-        backend.get_vocab_size(with_added_tokens=False),  # with them it copies the vocabulary
+        backend.get_vocab_size(with_added_tokens=False),  # True would copy the vocabulary
         repr(backend.get_added_tokens_decoder()),
         tuple([None if part is None else _serialized(part) for part in parts]),
         tuple([repr(getattr(model, name, None)) for name in _OF_MODELS]),
@@ -115,45 +121,47 @@ def _serialized(part: object) -> object:
     try:
         state: object = part.__getstate__()
         return state
-    except Exception:  # the library has no other class for it: a part that a script has written
+    except Exception:  # a plain Exception if a script wrote the part
         return object()
 
 
-# Of slow byte-level tokenizers, dictionaries that the ids of a text are read from.
+# Dictionaries from which slow byte-level tokenizers read ids.
 TABLES = ("encoder", "bpe_ranks", "byte_encoder")
-# Its pieces change with nearly every change of a vocabulary or of merges, and take microseconds.
+# Nearly every change of a vocabulary or of merges changes the ids of this text, which take microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
 _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
 
 
 def look_at_model(tokenizer: object) -> None:
-    """Digests the model of `tokenizer` as it is now; tens of milliseconds, so once per epoch at most."""
+    """Digest the model of `tokenizer` as it is now; takes tens of milliseconds, so once an epoch at most."""
     content = _model_content(tokenizer)
     if content is not None:
         _looked_at[tokenizer] = content
 
 
 def last_digest(tokenizer: object) -> bytes | None:
-    """Of the last look at the model; None where there was none."""
+    """Return the digest of the last look at the model; None without one."""
     try:
         return _looked_at.get(tokenizer)
-    except TypeError:  # nothing that can be looked at
+    except TypeError:  # the object has no weak references
         return None
 
 
 def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
-    """The ids of a text by a model of the tokenizers library, or the message why it gives none."""
+    """Return the ids of a probe text by a model of the tokenizers library, or its error message."""
     if getattr(model, "dropout", None):
-        return None  # others each time
+        return None  # random ids
     try:
         return tuple([token.id for token in model.tokenize(_PROBE)])
-    except Exception as fault:  # that library's own are of no other class
+    except Exception as fault:  # the library raises plain Exceptions
         return str(fault)
 
 
 def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
-    """The same of a SentencePieceProcessor, which a script may load again in its place; None for another."""
+    """Return the ids of the probe text by a SentencePieceProcessor, which a script may reload; None for
+    another object.
+    """
     encode = getattr(pieces, "EncodeAsIds", None)
     if encode is None or not hasattr(pieces, "serialized_model_proto"):
         return None

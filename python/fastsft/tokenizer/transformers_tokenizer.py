@@ -1,4 +1,4 @@
-"""The native tokenizer that is equal to a Hugging Face tokenizer object."""
+"""Tokenizer objects of transformers: find the equal native tokenizer, or call the object itself."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 
 
 def native_of(tokenizer: object) -> _C.Tokenizer | None:
-    """Native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set up now, or None.
+    """Return the equal native tokenizer of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set
+    up now, or None.
 
-    Read from a slow object: vocab_file, legacy, added tokens, add_bos_token, add_eos_token, special tokens;
-    from a fast one what backend_tokenizer.to_str() says: docs/spec/fastchat_labels.md, section 3.4. None
-    where a script has changed a method of the object, its class or a base: then the object itself is called.
-    ValueError for one of fastsft's that was changed, which nothing could call.
+    A slow object is read by vocab_file, legacy, added tokens, add_bos_token, add_eos_token and special
+    tokens; a fast one by backend_tokenizer.to_str(): docs/spec/fastchat_labels.md, section 3.4. None if a
+    script has changed a method of the object, its class or a base: then the object itself is called.
+    ValueError for a changed tokenizer of fastsft, which cannot be called.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):
@@ -50,7 +51,7 @@ def native_of(tokenizer: object) -> _C.Tokenizer | None:
 
 
 def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
-    """`native_of`. ValueError, beginning with `what`, which needs one, where there is none."""
+    """Return `native_of`. ValueError, beginning with `what`, the thing that needs it, if there is none."""
     native = native_of(tokenizer)
     if native is None:
         raise ValueError(
@@ -61,7 +62,7 @@ def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
 
 
 def why_called(tokenizer: object) -> str:
-    """Why a tokenizer without a native equal has none, for a line to the user."""
+    """Explain to the user why a tokenizer has no native equal."""
     changed = foreign_methods_of(tokenizer)
     if not changed and is_slow_llama(tokenizer):
         return "LlamaTokenizer has settings or parts that fastsft does not have natively"
@@ -102,7 +103,7 @@ def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
 
 
 def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
-    """True if texts are cut at these added tokens and at nothing else, and they have these ids."""
+    """True if texts are cut at exactly these added tokens, and they have these ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
     trie = type(tokenizer.tokens_trie)()
@@ -115,7 +116,7 @@ def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
 
 
 def _check_ours(tokenizer: object, native: _C.Tokenizer) -> None:
-    """ValueError for a change that labels, which come from `native`, would not have."""
+    """Raise ValueError for a change of fastsft's own tokenizer that labels, made by `native`, would miss."""
     for method in foreign_methods_of(tokenizer):
         if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
             raise ValueError(
@@ -161,7 +162,7 @@ def _build(tokenizer: SlowTokenizer) -> _C.Tokenizer | None:
 
 
 def _spaced_ids(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> set[int]:
-    """Added tokens that `decode` writes with spaces around; SentencePiece leaves control pieces out."""
+    """Return the added tokens that `decode` surrounds with spaces; SentencePiece drops control pieces."""
     special, more = set(tokenizer.all_special_tokens), set(tokenizer.additional_special_tokens)
     pieces = tokenizer.vocab_size
     return {
@@ -185,7 +186,7 @@ def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
     name = type(tokenizer).__name__
     try:
         text = tokenizer.backend_tokenizer.to_str()
-    except Exception:  # the library has no other class for it: a part that a script has written
+    except Exception:  # a plain Exception if a script wrote a part of it
         return None
     try:
         return _C.parse_json_tokenizer(text, name, settings.native())
@@ -194,11 +195,11 @@ def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
 
 
 def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
-    """`tokenizer` as labels are made with it.
+    """Wrap `tokenizer` to make labels by calling it.
 
-    FastChat calls it with a text, and with a list of texts to be padded and cut. Where a script has changed a
-    method, a text whose ids are others then is refused by a ValueError.
-    TypeError for an object that cannot be called.
+    FastChat calls the object with a text, and with a list of texts to be padded and truncated. If a script
+    has changed a method, a text whose ids differ between both is refused by a ValueError. TypeError for an
+    object that cannot be called.
     """
     if not is_callable(tokenizer):
         raise TypeError(
@@ -216,7 +217,7 @@ def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
 
 
 class _CheckedCalls:
-    """The ids of a text, known to be the same in a batch."""
+    """Returns the ids of a text, after checking that a batch gives the same."""
 
     def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed
@@ -247,9 +248,9 @@ class _CheckedCalls:
 def run_tokenizer(
     directory: str, model_max_length: int, padding_side: str
 ) -> Tokenizer | PreTrainedTokenizerBase:
-    """fastsft's Tokenizer, or transformers' slow one, as FastChat has it, for data that a script makes.
+    """Return fastsft's Tokenizer, or transformers' slow one, as in FastChat, if a script makes the data.
 
-    ValueError when transformers is needed and not installed.
+    ValueError if transformers is needed and not installed.
     """
     names = rebound_data_names()
     if names:

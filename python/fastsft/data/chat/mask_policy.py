@@ -1,4 +1,6 @@
-"""`--mask_policy auto`: FastChat's labels where FastChat works, else exact spans of the model's template."""
+"""Resolve `--mask_policy auto`: FastChat's labels if they hold with the tokenizer, else spans of a chat
+template.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from fastsft.tokenizer.transformers_tokenizer import native_of, needed_native
 
 T = TypeVar("T")
 _FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
-# Templates whose marks are tokens of their own, for models that have these tokens and no template.
+# Templates for models without one, recognised by tokens that mark turns.
 _MARKS = {
     "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     "chatml": ("<|im_start|>", "<|im_end|>"),
@@ -25,12 +27,11 @@ _MARKS = {
 
 
 def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
-    """`settings` with the policy that auto comes to for this tokenizer, and why; others are returned as is.
+    """Return `settings` with the policy that auto resolves to for this tokenizer, and the reason.
 
-    FastChat's, unless a flag asks for what only spans has, where a probe shows that FastChat's own counts
-    hold: FastChat's scripts keep their labels. Else spans, with the template that is named, the model's own,
-    the one whose marks the tokenizer has, or FastChat's with the tokenizer's own end. ValueError with the way
-    out where it has none.
+    FastChat's policy is chosen, as in its scripts, unless a flag needs spans or a probe shows that FastChat's
+    token counts fail. With spans, the template is the named one, the model's own, one whose marks the
+    tokenizer has, or FastChat's with the tokenizer's own end. ValueError with the way out if there is none.
     """
     if settings.mask_policy != AUTO:
         return settings
@@ -46,7 +47,7 @@ def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSetti
 
 
 def settle_arguments(data_args: T, tokenizer: NamedTokens) -> T:
-    """DataArguments with the policy of `settle_policy`: a copy where it was auto."""
+    """Return DataArguments with the policy of `settle_policy`: a copy if the policy was auto."""
     settled = settle_policy(LabelSettings.from_arguments(data_args), tokenizer)
     if getattr(data_args, "mask_policy", None) != AUTO:
         return data_args
@@ -61,25 +62,27 @@ def settle_arguments(data_args: T, tokenizer: NamedTokens) -> T:
 
 
 def settle_script_policy(settings: LabelSettings) -> LabelSettings:
-    """In a script that calls FastChat's functions auto is FastChat's policy, unless a flag is of spans."""
+    """Resolve auto in a script that calls FastChat's functions: FastChat's policy, unless a flag needs
+    spans.
+    """
     if settings.mask_policy != AUTO:
         return settings
     return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
 
 
 def pad_for(settings: LabelSettings, tokenizer: NamedTokens) -> None:
-    """FastChat pads with the unknown token; in spans the pad id is free and stays."""
+    """Set the pad token to the unknown token, as FastChat does; with spans any pad token will do."""
     if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
 
 
 def fastchat_problem(tokenizer: NamedTokens) -> str | None:
-    """Why FastChat's script cannot label with this tokenizer; None where it can."""
+    """Explain why FastChat's script cannot label with this tokenizer; None if it can."""
     if tokenizer.unk_token_id is None:
         return "the tokenizer has no unk token, with which FastChat pads"
     native = native_of(tokenizer)
     if native is None:
-        return None  # it is called as FastChat calls it
+        return None  # the tokenizer is called, as in FastChat
     if native.find_token("</s>") < 0:
         return "the tokenizer has no token </s>, with which FastChat ends replies"
     fastchat = LabelSettings(mask_policy="fastchat")
@@ -91,7 +94,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
 
 
 def _spans_flag(settings: LabelSettings) -> str | None:
-    """The flag that asks for what FastChat's policy does not have."""
+    """Return the flag that needs the spans policy; None without one."""
     name = settings.template
     if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
         return f"--template {name}"
@@ -105,7 +108,7 @@ def _spans_flag(settings: LabelSettings) -> str | None:
 
 
 def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
-    """--template, and in words whose it is."""
+    """Return --template, and whose template it is, for the message."""
     if settings.template is not None:
         return settings.template, "the template is named by --template"
     if template_source(tokenizer) is not None:
@@ -125,7 +128,9 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
 
 
 def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
-    """The end of replies in FastChat's template: </s>, else the tokenizer's own end, which it then gets."""
+    """Return the end of replies in FastChat's template: </s>, else the tokenizer's own end, which is put
+    into the template.
+    """
     if native is None or tokenizer.eos_token is None:
         return None
     end = str(tokenizer.eos_token)
@@ -145,7 +150,7 @@ def _is_special(native: _C.Tokenizer, text: str) -> bool:
 
 
 def _other_template(tokenizer: object) -> str:
-    """That the model has a template of its own, which is not trained."""
+    """Note that the model has a template of its own, which is not trained; "" if it has none."""
     source = template_source(tokenizer)
     if source is None or native_of(tokenizer) is None or source == jinja_form_for(_FASTCHAT, tokenizer):
         return ""
@@ -153,7 +158,7 @@ def _other_template(tokenizer: object) -> str:
 
 
 def jinja_form_for(name: str, tokenizer: object) -> str:
-    """`jinja_form` with the BOS of a tokenizer."""
+    """Return `jinja_form` with a tokenizer's BOS."""
     native = needed_native(tokenizer, f"the chat template {name}")
     return jinja_form_of(name, native)
 

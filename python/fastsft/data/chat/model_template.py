@@ -1,7 +1,8 @@
 """The model's own Jinja chat template as a template of the spans policy (`--template model`).
 
-Rules: docs/spec/fastchat_labels.md, section 5.3. Templates run in processes of their own (`render.py`):
-only a process can be stopped inside one endless operation and be kept from taking all memory.
+Rules: docs/spec/fastchat_labels.md, section 5.3. Templates run in processes of their own
+(`rendering/main.py`): only a process can be stopped inside an endless operation and be kept from taking all
+memory.
 """
 
 from __future__ import annotations
@@ -9,35 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import select
-import subprocess
-import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastsft.data.chat.jinja_form import without_bos
 from fastsft.data.chat.rendering.marks import common_length
 from fastsft.data.chat.rendering.probes import INPUTS
 from fastsft.data.chat.rendering.reply_spans import Ends
-from fastsft.runtime.isolated_python import isolated_command, isolated_environment
 from fastsft.runtime.messages import tell
-from fastsft.runtime.threads import denied, start_needed
+from fastsft.runtime.threads import denied
+from fastsft.runtime.worker import Deadline, Worker
 
 if TYPE_CHECKING:
     from fastsft import _C
 
 SECONDS = 10.0
 _GRACE = 5.0
-_SHORTEST_WAIT = 0.05
-_LONGEST_WAIT = 20  # times as long on the clock as in seconds of a core
+_LONGEST_WAIT = 20  # times as long on the clock as in processor time
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
-# What templates without system messages write, and the named ones that fold them into the first user's text.
+# Marks of templates without system messages, and named templates that put such text into the first user's.
 _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -46,15 +41,15 @@ Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int, bool]
 
 
 class ModelTemplate:
-    """A Jinja chat template with the tokenizer that it is for; called with dialogues, it renders them.
+    """A Jinja chat template with its tokenizer; called with conversations, it renders them.
 
-    source: the template's text. tokenizer: fastsft's or a Hugging Face one; its named tokens are handed in.
-    native: the native tokenizer. seconds: what one conversation may take of a core. day: the date that the
-    template is told, in ISO form; None: today's. for_tools: it is for chats with tools only. `stop_token`:
-    the text that ends replies, found by rendering; `call_stop_token`: what ends calls of tools, "" for the
-    same or none.
-    `reply_ending`: what comes after a reply's text, up to its end. ValueError for a template that does not
-    compile, does what the sandbox forbids, or ends replies with no special token.
+    source: the template's text. tokenizer: fastsft's or a Hugging Face one; the template gets its named
+    tokens. native: the native tokenizer. seconds: processor time for a conversation. day: the date given to
+    the template, in ISO form; None: today. for_tools: the template is only for chats with tools.
+    `stop_token`: the text that ends replies, found by rendering; `call_stop_token`: ends tool calls, "" if it
+    is the same or there is none. `reply_ending`: the text after a reply's content, up to its end. ValueError
+    for a template that does not compile, does what the sandbox forbids, or ends replies with no special
+    token.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class ModelTemplate:
     ) -> None:
         adds_bos = bool(getattr(tokenizer, "add_bos_token", False))
         self.source = without_bos(source, adds_bos)
-        # A day: what is labelled is found again in the token cache, and is the same on all ranks.
+        # A day, not a time: the token cache stays valid for the day, and all ranks have the same labels.
         self.date = _day(day)
         self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
@@ -85,7 +80,7 @@ class ModelTemplate:
         }
         if for_tools:
             self._settings["for_tools"] = True
-        self._workers: list[_Worker] = []
+        self._renderers: list[_Renderer] = []
         self._killed = 0
         try:
             found = self._endings()
@@ -109,19 +104,19 @@ class ModelTemplate:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that the rendering depends on."""
+        """SHA-256 of everything on which the rendering depends."""
         settings = {**self._settings, "seconds": None}
         if not self.asks_for_date:
             settings["date"] = None
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Texts of dialogues, in order.
+        """Render conversations, in order.
 
-        dialogues: system text, messages (role, text, whether it is learned, more fields as JSON), and tools
-        as JSON. Returns pieces (text, is_data, is_learned), BOS in front or not, whether data is known, why
-        it failed, the texts of the further fields, a learned message that is not written as it is, or -1, and
-        whether it failed because its replies need rows of their own.
+        dialogues: system text, messages (role, text, is learned, more fields as JSON), and tools as JSON.
+        Returns for each: pieces (text, is_data, is_learned), whether a BOS must be put in front, whether
+        is_data is known, the failure, the texts of the further fields, the number of a learned message that
+        is not written unchanged (or -1), and whether it failed because its replies need rows of their own.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -129,7 +124,7 @@ class ModelTemplate:
         ]
 
     def _with_way_out(self, written: Rendered) -> Rendered:
-        """For a system text that the template does not write: a named template that does."""
+        """Add to the failure of a system text, if the template writes none, a named template that does."""
         if self._takes_system:
             return written
         folding = next((name for mark, name in _FOLDING.items() if mark in self.source), None)
@@ -147,9 +142,10 @@ class ModelTemplate:
         return self._trait("takes_system")
 
     def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """The texts before the last messages, which are replies not written yet: what the model reads.
+        """Render the prompts of the last messages, which are replies not written yet: the text that the model
+        reads.
 
-        With `add_generation_prompt`, or up to the reply with a template that ignores it. All counts as
+        With `add_generation_prompt`, or up to the reply for a template that ignores it. All counts as
         learned.
         """
         return self._ask([{"prompt": dialogue} for dialogue in dialogues])
@@ -158,67 +154,65 @@ class ModelTemplate:
         if not requests:
             return []
         count = min(_MOST_WORKERS, os.cpu_count() or 1, -(-len(requests) // _SMALLEST_SHARE))
-        while len(self._workers) < count:
-            self._workers.append(_Worker(self._settings, self._seconds))
+        while len(self._renderers) < count:
+            self._renderers.append(_Renderer(self._settings, self._seconds))
         size = -(-len(requests) // count)
         shares = [requests[at : at + size] for at in range(0, len(requests), size)]
         with ThreadPoolExecutor(len(shares)) as pool:
             try:
-                answers = pool.map(_Worker.ask_all, self._workers, shares)
+                answers = pool.map(_Renderer.ask_all, self._renderers, shares)
             except RuntimeError as error:
                 raise denied("rendering the chat template", error) from error
             return [self._checked(answer) for share in answers for answer in share]
 
     @cached_property
     def rewrites(self) -> bool:
-        """True if it writes a reply otherwise once more messages follow, as Qwen3's does."""
+        """True if a reply changes once more messages follow, as in Qwen3's template."""
         return self._trait("rewrites")
 
     @cached_property
     def rewrites_thoughts(self) -> bool:
-        """True if it does so with replies that have thoughts."""
+        """True if a reply with thoughts changes once more messages follow."""
         return self._trait("rewrites_thoughts")
 
     @cached_property
     def lacks_bos(self) -> bool:
-        """True if it writes no BOS where the tokenizer puts one in front of a text."""
+        """True if the tokenizer puts a BOS in front of a text and the template writes none."""
         return self._trait("lacks_bos")
 
     @property
     def first_text(self) -> str:
-        """The text of a short conversation."""
+        """Text of a short conversation."""
         (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")])
         return "".join(text for text, _, _ in written[0])
 
     @cached_property
     def marks_replies(self) -> bool:
-        """True if it says where replies begin: what it writes before a reply's text is generated, too."""
+        """True if the template shows where replies begin: text before a reply's content is then generated,
+        too.
+        """
         return self._trait("marks_replies")
 
     @cached_property
     def fields(self) -> list[str]:
-        """Those of "tools", "tool_calls" and "reasoning_content" that it writes, and its INPUTS."""
+        """The template's INPUTS, and which of "tools", "tool_calls" and "reasoning_content" it writes."""
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
         return [name for name in names if self._trait(name)]
 
     def _trait(self, name: str) -> bool:
-        """Found by rendering; False with a line where that fails."""
-        if not self._workers:
-            self._workers.append(_Worker(self._settings, self._seconds))
-        (answer,) = self._workers[0].ask_all([name])
+        """Probe the template for a trait; False with a message if that fails."""
+        if not self._renderers:
+            self._renderers.append(_Renderer(self._settings, self._seconds))
+        (answer,) = self._renderers[0].ask_all([name])
         if "trait" not in answer:
             tell(f"chat template: no probe of {name}: {answer.get('fatal') or answer['failure']}")
         return bool(answer.get("trait"))
 
     def close(self) -> None:
         """End the rendering processes; a later call starts new ones."""
-        for worker in self._workers:
-            worker.close()
-        self._workers = []
-
-    def __del__(self) -> None:
-        for worker in getattr(self, "_workers", []):
-            worker.close()
+        for renderer in self._renderers:
+            renderer.close()
+        self._renderers = []
 
     def _checked(self, answer: dict[str, Any]) -> Rendered:
         if "fatal" in answer:
@@ -233,9 +227,8 @@ class ModelTemplate:
         return pieces, answer["bos"], answer["known"], why, answer["more"], answer["rewritten"], bool(why)
 
     def _endings(self) -> Endings:
-        worker = _Worker(self._settings, self._seconds)
-        self._workers.append(worker)
-        answer = worker.ask_all(["endings"])[0]
+        self._renderers.append(_Renderer(self._settings, self._seconds))
+        (answer,) = self._renderers[-1].ask_all(["endings"])
         if "endings" not in answer:
             raise ValueError(answer.get("fatal") or answer["failure"])
         return Endings(**answer["endings"])
@@ -248,101 +241,61 @@ def _day(given: str | None) -> str:
         raise ValueError(f"--template_date: expected a day such as 2026-11-26, got {given!r}") from None
 
 
-class _Worker:
-    """One rendering process, started again after it had to be killed."""
+class _Renderer:
+    """A rendering process, started again after it had to be killed."""
 
     def __init__(self, settings: dict[str, Any], seconds: float) -> None:
         self._settings = settings
         self._patience = seconds + _GRACE
-        self._buffer = b""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._worker: Worker | None = None
 
     def ask_all(self, requests: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return the answers to `requests`, of which several are under way at once."""
         answers: list[dict[str, Any]] = []
         while len(answers) < len(requests):
-            process = self._start()
-            lines = "".join(json.dumps(request) + "\n" for request in requests[len(answers) :]).encode()
-            writer = threading.Thread(target=_write, args=(process, lines), daemon=True)
-            start_needed(writer, "rendering the chat template")
+            worker = self._start()
+            lines = [json.dumps(request) + "\n" for request in requests[len(answers) :]]
+            worker.send("".join(lines).encode())
             while len(answers) < len(requests):
-                answer = self._read(process)
-                answers.append(answer)
-                if "killed" in answer:
+                answers.append(self._read(worker))
+                if "killed" in answers[-1]:
                     break
-            writer.join()
         return answers
 
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+        """End the process; a later request starts another."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is not None:
-            return self._process
-        self._buffer = b""
-        self._process = subprocess.Popen(
-            isolated_command("fastsft.data.chat.rendering.main", ("jinja2", "markupsafe")),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=isolated_environment(),
-        )
-        _write(self._process, json.dumps(self._settings).encode() + b"\n")
-        hello = self._read(self._process)
-        if "fatal" in hello or "failure" in hello:
-            self.close()
-            raise ValueError(hello.get("fatal") or hello["failure"])
-        return self._process
-
-    def _read(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-        assert process.stdout is not None
-        while b"\n" not in self._buffer:
-            ready = self._has_more(process)
-            part = os.read(process.stdout.fileno(), 1 << 20) if ready else b""
-            if not part:
+    def _start(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker("fastsft.data.chat.rendering.main", ("jinja2", "markupsafe"))
+            self._worker.send(json.dumps(self._settings).encode() + b"\n")
+            hello = self._read(self._worker)
+            if "fatal" in hello or "failure" in hello:
                 self.close()
-                reason = f"takes more than {self._patience:g} s" if not ready else "ended its process"
-                return {"failure": f"the chat template {reason}", "killed": True}
-            self._buffer += part
-        line, _, self._buffer = self._buffer.partition(b"\n")
+                raise ValueError(hello.get("fatal") or hello["failure"])
+        return self._worker
+
+    def _read(self, worker: Worker) -> dict[str, Any]:
+        deadline = Deadline(worker.process, self._patience, _LONGEST_WAIT * self._patience)
+        try:
+            line = worker.receive_line(deadline)
+        except TimeoutError:
+            return self._killed(f"takes more than {self._patience:g} s")
+        if line is None:
+            return self._killed("ended its process")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _has_more(self, process: subprocess.Popen[bytes]) -> bool:
-        """False once the process has computed for longer than it may; one that gets no core is waited for."""
-        began, end = _cpu_seconds(process), time.monotonic() + _LONGEST_WAIT * self._patience
-        assert process.stdout is not None
-        left = self._patience  # it has one thread: nothing can be over before
-        while not select.select([process.stdout], [], [], max(left, _SHORTEST_WAIT))[0]:
-            left = self._patience - (_cpu_seconds(process) - began)
-            if left <= 0 or time.monotonic() > end:
-                return False
-        return True
-
-
-def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
-    try:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return float("inf")
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _write(process: subprocess.Popen[bytes], lines: bytes) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(lines)
-        process.stdin.flush()
-    except (OSError, ValueError):
-        return  # the process was killed: the reader says so
+    def _killed(self, reason: str) -> dict[str, Any]:
+        self.close()
+        return {"failure": f"the chat template {reason}", "killed": True}
 
 
 class Endings(NamedTuple):
-    """The answer of `template_program.Program.endings`."""
+    """The answer of `Program.endings` (rendering/program.py)."""
 
     last: str
     middle: str
@@ -352,13 +305,13 @@ class Endings(NamedTuple):
 
 
 def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
-    """The tokens that end replies, and what comes after a reply's text up to the end of its stop token.
+    """Return the tokens that end replies, and the text after a reply's content up to the end of its stop
+    token.
 
-    native: the native tokenizer. bos, eos: its named tokens, "" for none. EOS is the stop token where every
+    native: the native tokenizer. bos, eos: its named tokens, "" for none. The stop token is EOS if every
     reply ends with it, else the first control token that ends every reply, else the first special token after
-    the last reply. Where there is none, it is the one with which a user's message begins after a reply, but
-    for BOS, and a tool's result after a call.
-    ValueError where there is none either.
+    the last reply. Failing that, the special token, other than BOS, with which a user's message begins after
+    a reply, and for calls the token with which a tool's result begins. ValueError if there is none either.
     """
     last = _specials(found.last, native)
     if last:
@@ -377,7 +330,7 @@ def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple
 
 
 def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
-    """The end of a call: the stop token, else the control token with which its text ends, else ""."""
+    """Return the end of a call: the stop token, else the control token that ends its text, else ""."""
     specials = _specials(call, native)
     last = specials[-1] if specials else ""
     if stop in specials:
@@ -387,7 +340,7 @@ def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
 
 
 def _specials(text: str, native: _C.Tokenizer) -> list[str]:
-    """The special tokens in a text, in order; none of white space."""
+    """Return the special tokens in a text, in order, except blank ones."""
     data = text.encode()
     ids, offsets = native.encode_with_offsets(data)
     pairs = zip(ids, offsets, strict=True)

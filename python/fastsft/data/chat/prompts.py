@@ -1,4 +1,6 @@
-"""The ids from which a model writes a reply: those of `apply_chat_template` with `add_generation_prompt`."""
+"""Make the token ids from which a model writes a reply, as `apply_chat_template` with
+`add_generation_prompt` does.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from fastsft.tokenizer.tokenizer import Tokenizer
 _LENGTH = 1 << 24
 _NAMES = {"user": "human", "assistant": "gpt"}
 _MARK = "4711-0815"  # a content
-_REPLY = "x"  # in the place of what is not written yet
+_REPLY = "x"  # replaces the reply that is not written yet
 
 
 class Prompts:
-    """Prompts of conversations with one tokenizer and chat template.
+    """Prompts of conversations with a tokenizer and a chat template.
 
-    template: a name of `chat_templates()`; by default the model's own, or vicuna_v1.1 for a model without
-    one. `name`: of the template. `stop_id`: of the token that ends replies; None where the tokenizer has no
-    such token. ValueError for an unknown template.
+    template: a name in `chat_templates()`; by default the model's own, or vicuna_v1.1 for a model without
+    one. `name`: of the template. `stop_id`: id of the token that ends replies; None if the tokenizer lacks
+    it. ValueError for an unknown template.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
@@ -40,9 +42,10 @@ class Prompts:
         self.stop_id: int | None = stop if stop >= 0 else None
 
     def ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), BOS included.
+        """Return the ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), BOS
+        included.
 
-        The last message is the user's. ValueError for another order of roles than the template takes.
+        The last message is the user's. ValueError for an order of roles that the template refuses.
         """
         if not messages or messages[-1]["role"] != "user":
             raise ValueError("expected messages of which the last one is the user's")
@@ -56,10 +59,10 @@ class Prompts:
         raise ValueError(f"no prompt for these messages ({'; '.join(reasons) or seen.outcome})")
 
     def content(self, said: str) -> str:
-        """The content of the message that a reply is, for the next prompt.
+        """Return a reply's message content for the next prompt.
 
-        What the template itself writes before a content is taken off, such as the final channel of gpt-oss
-        with all that the model wrote before it.
+        Text that the template itself writes before a content is removed, such as the final channel of gpt-oss
+        with everything that the model wrote before it.
         """
         lead = self._lead.strip()
         if not lead:
@@ -71,7 +74,7 @@ class Prompts:
 
     @cached_property
     def _lead(self) -> str:
-        """The text between the prompt for a reply and the content of the reply, once a message follows it."""
+        """Text between a reply's prompt and its content, once another message follows."""
         if not self._is_own:
             return ""
         asked = {"role": "user", "content": "Hi"}

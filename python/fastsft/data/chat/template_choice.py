@@ -1,4 +1,8 @@
-"""The chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5)."""
+"""Choose the chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5).
+
+A model may have two templates of its own: `tool_use` for records with tools, as in transformers'
+`apply_chat_template`, and one for all others.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +33,15 @@ def choose_template(
     day: str | None = None,
     has_tools: bool = True,
 ) -> tuple[str, OwnTemplate | None]:
-    """The template's name, and the Jinja template to render with when it is "model".
+    """Return the template's name, and the Jinja template to render with if the name is "model".
 
     policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
-    with spans the model's own. By default a model's own template that is published as one of the named ones,
-    and renders probes to the same tokens, is rendered natively; "model" renders it with Jinja, messages of
-    role tool included. A template of the name tool_use is taken for records with tools, as transformers does,
-    unless `chat_template_name` names one, or no record has tools (`has_tools` False). day: the date that the
-    template is told. ValueError for an unknown name, and when the model has no chat template but one is
-    needed.
+    with spans the model's own. By default a model's own template is rendered natively if its text is
+    published as a named template and both give the same tokens for probes; "model" renders it with Jinja,
+    messages of role tool included. A template named tool_use is used for records with tools, as in
+    transformers, unless `chat_template_name` names another or no record has tools (`has_tools` False). day:
+    the date given to the template. ValueError for an unknown name, and if a template is needed and the model
+    has none.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         if policy == "spans" and (line := namesake_line(name or "")):
@@ -60,7 +64,7 @@ def choose_template(
 
 
 def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
-    """The Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
+    """Return the Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         held = held.get(chat_template_name or "default")
@@ -73,7 +77,9 @@ def template_source(tokenizer: object, chat_template_name: str | None = None) ->
 
 
 def tool_source(tokenizer: object) -> str | None:
-    """The Jinja text of the tokenizer's template for chats with tools, next to its default one; or None."""
+    """Return the Jinja text of the tokenizer's template for chats with tools, next to its default one; or
+    None.
+    """
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         return held.get(TOOL_TEMPLATE)
@@ -85,12 +91,14 @@ def tool_source(tokenizer: object) -> str | None:
 
 
 def digest_of(source: str) -> str:
-    """SHA-256 of a template's text; a line break counts as its escape, which Jinja reads as the same."""
+    """Return the SHA-256 of a template's text; a line break counts as its escape, which Jinja reads alike."""
     return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
 
 
 def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
-    """The named template that is published with this very text and makes the same tokens of all probes."""
+    """Return the named template that is published with this very text and gives the same tokens for all
+    probes.
+    """
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
@@ -98,7 +106,7 @@ def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | 
 
 
 def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
-    """True if the text is one that models with the template `name` have, or that fastsft saves for it."""
+    """True if models with the template `name`, or saves of fastsft, have this text."""
     if digest_of(without_bos(source, native.adds_bos)) in _C.find_chat_template(name).jinja_digests:
         return True
     return source == jinja_form_of(name, native)
@@ -137,7 +145,7 @@ _MOST_SLIPS = 2
 
 
 def template_name(name: str) -> str:
-    """The canonical name of a template of fastsft's own. ValueError, with the nearest name, for others."""
+    """Return the canonical name of a named template. ValueError, with the nearest name, for others."""
     try:
         return _C.canonical_template_name(name)
     except ValueError as error:
@@ -151,7 +159,9 @@ def template_name(name: str) -> str:
 
 
 def nearest_name(name: str, known: list[str]) -> str | None:
-    """The known name that is meant: the same letters and digits, the same family, or a few slips away."""
+    """Return the known name with the same letters and digits, of the same family, or a few slips away; or
+    None.
+    """
     wanted = _plain(name)
     by_plain = {_plain(each): each for each in reversed(known)}
     if wanted in by_plain:
@@ -190,7 +200,7 @@ _DIFFERENCES = {
 
 
 def namesake_line(name: str) -> str:
-    """A line about LLaMA-Factory's template of this name; "" where it has none, or the same."""
+    """Warn about LLaMA-Factory's template of this name; "" if it has none, or the same."""
     if name not in _DIFFERENCES:
         return ""
     return (
@@ -208,7 +218,9 @@ _NO_TOOLS = (
 
 
 class TemplateWithTools:
-    """The template `default`, with `tools` for chats that have tools; otherwise as `ModelTemplate`."""
+    """A model's two templates: `tools` for conversations with tools, `default` for others. Used like a
+    ModelTemplate.
+    """
 
     def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
         self.default, self.tools = default, tools
@@ -219,7 +231,7 @@ class TemplateWithTools:
 
     @property
     def digest(self) -> str:
-        """Of both."""
+        """SHA-256 of both digests."""
         return hashlib.sha256(f"{self.default.digest} {self.tools.digest}".encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
@@ -256,7 +268,9 @@ class TemplateWithTools:
 
     @property
     def fields(self) -> list[str]:
-        """Those of tools and calls; thoughts and system messages only where both write them."""
+        """The fields of tools and calls that `tools` writes; thoughts and system messages only if both
+        write them.
+        """
         both = set(self.default.fields) & set(self.tools.fields)
         of_tools = ("tools", "tool_calls", *CALL_IDS)
         return [name for name in self.tools.fields if name in of_tools or name in both]
@@ -272,9 +286,10 @@ OwnTemplate = ModelTemplate | TemplateWithTools
 def own_template(
     source: str, tool_source: str | None, tokenizer: object, native: _C.Tokenizer, day: str | None
 ) -> OwnTemplate:
-    """The template `source`, with `tool_source` for chats with tools where that can be trained with it.
+    """Return the template `source`, combined with `tool_source` for chats with tools if both can be trained
+    together.
 
-    A line says where it cannot. ValueError for a `source` that cannot be used.
+    A message says why they cannot. ValueError for an unusable `source`.
     """
     plain = ModelTemplate(source, tokenizer, native, day=day)
     if tool_source is None:

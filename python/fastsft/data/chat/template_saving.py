@@ -1,4 +1,6 @@
-"""The chat template that a trained model is saved with: the one that its labels were made with."""
+"""Write chat templates for other programs: that of a saved model, which is that of its labels, and
+Ollama's.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from fastsft.tokenizer.transformers_tokenizer import needed_native
 def keep_trained_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Saves of `tokenizer` get the template of the labels; a line says so where the base's was another.
+    """Let saves of `tokenizer` have the template of the labels; a message says if the base model's was
+    another.
 
-    labelling: of the rows (`describe`), empty where a script made them: then the base's files stay as they
-    are, and so they do for a tokenizer of transformers. choice: --save_chat_template.
+    labelling: of the rows (`describe`), empty if a script made them: then the base model's files are copied,
+    as for a tokenizer of transformers. choice: --save_chat_template.
     """
     if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
         return
@@ -67,10 +70,10 @@ def keep_trained_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """The Jinja text that renders what labels were made of. The model's own wherever it renders the same,
-    with BOS in front where the tokenizer put it there.
+    """Return the Jinja text that renders the labels' tokens: the model's own if it does, with BOS in front if
+    needed.
 
-    name: of the template that the labels have.
+    name: of the labels' template.
     """
     own = template_source(tokenizer)
     chosen = template_source(tokenizer, settings.chat_template_name)
@@ -83,23 +86,23 @@ def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str
 
 
 def _tools_with_bos(tokenizer: object, settings: LabelSettings) -> str | None:
-    """The model's own template for tools with the BOS that it lacks; None where nothing changes."""
+    """Return the model's template for tools with the missing BOS added; None if nothing changes."""
     source = tool_source(tokenizer)
     if source is None or settings.mask_policy != "spans" or settings.template not in (None, MODEL):
         return None
     try:
         begun = _begun(source, tokenizer, TOOL_TEMPLATE, for_tools=True)
-    except ValueError:  # it is not taken for labels; a line has said so
+    except ValueError:  # unusable for labels, as a message has said
         return None
     return begun if begun != source else None
 
 
 def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -> str:
-    """A model's own template, with the BOS that it lacks."""
+    """Return a model's own template, with the missing BOS added."""
     native = needed_native(tokenizer, f"the chat template {name}")
     if not native.adds_bos or native.named.bos < 0:
         return source
-    with collected():  # labels were made with it: what it says of itself has been said
+    with collected():  # its messages were printed when labels were made
         model = ModelTemplate(source, tokenizer, native, for_tools=for_tools)
     try:
         return with_bos(source, gap_after_bos(native, model.first_text)) if model.lacks_bos else source
@@ -136,9 +139,9 @@ _SYSTEM, _ASKED, _REPLIED = (
 class TurnTexts:
     """The texts that a chat template writes around contents.
 
-    first: before the first user's text where there is no system. before_system, after_system: with one.
-    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text.
-    lead: the end of `to_reply` that the prompt for the next reply does not have; rest: what it has instead.
+    first: before the first user's text without a system text. before_system, after_system: with one.
+    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text. lead: the end of
+    `to_reply` that the prompt for the next reply lacks; rest: the prompt's text in its place.
     """
 
     first: str
@@ -150,17 +153,17 @@ class TurnTexts:
     rest: str
 
     def prompt(self, system: str | None, turns: Sequence[str]) -> str:
-        """The text before the next reply; turns: user, assistant, user, ..."""
+        """Return the text before the next reply. turns: user, assistant, user, ..."""
         front = self.first if system is None else self.before_system + system + self.after_system
         ends = (self.to_reply, self.to_user)
         return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
 
     def asked(self, system: str | None, turns: Sequence[str]) -> str:
-        """The prompt for the next reply."""
+        """Return the prompt for the next reply."""
         return self.prompt(system, turns).removesuffix(self.lead) + self.rest
 
     def go_template(self) -> str:
-        """As `TEMPLATE` of a Modelfile. System messages are collected by Ollama in .System."""
+        """Return the `TEMPLATE` of a Modelfile. Ollama collects system messages in .System."""
         return (
             f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
             f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
@@ -175,7 +178,9 @@ class TurnTexts:
 
 @dataclass(frozen=True)
 class OllamaTemplate:
-    """text: Go's template. stop: the text at which generation ends. notes: where it differs, for people."""
+    """text: Ollama's template, Go's text/template. stop: the text that ends generation. notes:
+    differences, for people.
+    """
 
     text: str
     stop: str
@@ -183,7 +188,7 @@ class OllamaTemplate:
 
 
 def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
-    """Of the tokenizer's own chat template. ValueError where Go's template cannot write the same text."""
+    """Convert the tokenizer's own chat template. ValueError if Go's template cannot write the same text."""
     source = template_source(tokenizer)
     if source is None:
         raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
@@ -219,7 +224,7 @@ def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
 
 
 def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
-    """The texts before, between and after `contents`."""
+    """Return the texts before, between and after `contents`."""
     found = []
     for content in contents:
         before, mark, text = text.partition(content)
@@ -230,7 +235,7 @@ def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
 
 
 def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
-    """The whole of conversations, up to the end after the last reply."""
+    """Compare whole conversations, up to the end after the last reply."""
     end = _end(template, bos, texts)
     for system in (None, "Be kind."):
         for count in (2, 4, 6):
@@ -250,12 +255,12 @@ def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
 
 
 def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
-    """The text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
+    """Return the text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
     return _text(template, bos, system, turns)
 
 
 def _asked(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
-    """The text of the prompt for the reply to the last turn, in the same way."""
+    """Return the text of the prompt for the reply to the last turn, without BOS."""
     return _text(template.prompts, bos, system, [*turns, ""])
 
 
@@ -275,5 +280,5 @@ def _refused(name: str, why: str) -> ValueError:
 
 
 def _literal(text: str) -> str:
-    """Text as it is, braces as a string of Go."""
+    """Return text with braces written as Go strings."""
     return text.replace("{{", '{{ "{{" }}')

@@ -1,6 +1,6 @@
-"""A conversation as chat templates take it: messages with their calls of tools, and the tools themselves.
+"""A conversation as chat templates read it: messages with their tool calls, and the tools.
 
-Imports nothing but the standard library: it is part of the rendering process.
+Argument texts of records become objects, and other forms become the one that the template takes.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any, NamedTuple
 from fastsft.data.chat.rendering.sandbox import Refused
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-Message = tuple[str, str, bool, str]  # role, text, whether it is learned, more fields as JSON or ""
+Message = tuple[str, str, bool, str]  # role, text, is learned, more fields as JSON or ""
 
 
 class CallForm(NamedTuple):
     """The form in which a template takes calls.
 
-    as_text: arguments are JSON texts, not objects. null_content: the content of a call alone is null.
+    as_text: arguments are JSON texts, not objects. null_content: the content of a call without text is null.
     """
 
     as_text: bool = False
     null_content: bool = False
 
 
-# By the names that templates have for them: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
+# Names of a reply's thoughts in templates: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _ALTERED = "\ue000"
 
 
 class Chat(NamedTuple):
-    """A template's input. more: JSON texts of all in it but roles and contents."""
+    """A template's input. more: JSON texts of everything but roles and contents."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
@@ -40,20 +40,22 @@ class Chat(NamedTuple):
 
     @property
     def has_more(self) -> bool:
-        """True with calls, tools or other fields, of which roles and contents say nothing."""
+        """True with calls, tools or other fields than roles and contents."""
         return bool(self.more)
 
     @property
     def size(self) -> int:
-        """Characters of all that a template may write."""
+        """Number of characters that a template may write."""
         return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
 
     def first(self, count: int) -> Chat:
-        """The first messages."""
+        """Return the first messages."""
         return self._replace(messages=self.messages[:count])
 
     def more_text(self) -> str:
-        """All texts of the further fields: special tokens in them are the record's, not the template's."""
+        """Return all texts in the further fields: special tokens there belong to the record, not to the
+        template.
+        """
         if not self.more:
             return ""
         texts: list[str] = []
@@ -70,11 +72,10 @@ def asked_chat(
     form: CallForm | None = None,
     thoughts: str = THOUGHTS[0],
 ) -> Chat:
-    """The conversation with its fields read.
+    """Return the conversation with its fields parsed.
 
-    form: of calls; by default arguments are objects, as transformers' documentation has them and vLLM makes
-    them of the texts that OpenAI's files hold. thoughts: the template's name for them. Refused for fields of
-    another form.
+    form: of calls; by default arguments are objects, as in transformers' documentation and in vLLM, which
+    parses the texts of OpenAI's files. thoughts: the template's name for them. Refused for malformed fields.
     """
     as_text, null_content = form or CallForm()
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
@@ -93,7 +94,7 @@ def asked_chat(
 
 
 def altered(chat: Chat, number: int) -> Chat:
-    """The chat with another message of this number: each of its texts begins otherwise."""
+    """Return the chat with a changed message: each of its texts has another beginning."""
     message = chat.messages[number]
     texts = {name: _ALTERED + message[name] for name in ("content", *THOUGHTS) if message.get(name)}
     if "tool_calls" in message:
@@ -106,7 +107,7 @@ def altered(chat: Chat, number: int) -> Chat:
 
 
 def _altered_call(call: Any) -> Any:
-    """Its id stays: templates refuse some."""
+    """Change a call, except its id, since templates refuse some ids."""
     function = call.get("function", call)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return call
@@ -121,7 +122,7 @@ def _altered(arguments: Any) -> Any:
 
 
 def has_tools(text: str) -> bool:
-    """True for the JSON text of at least one tool; also for a text that is refused."""
+    """True for the JSON text of at least one tool, and for a malformed text."""
     try:
         return bool(text and _tools(text))
     except Refused:
@@ -129,7 +130,7 @@ def has_tools(text: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """The value of a JSON text that the core has read. Refused for what Python's reader does not take."""
+    """Parse a JSON text that the core has read. Refused for values that Python's reader does not take."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a text that is too deep
@@ -138,20 +139,20 @@ def _read(text: str) -> Any:
 
 @lru_cache(maxsize=16)
 def _tools(text: str) -> list[Any] | None:
-    """The tools; None for an empty list, and for a blank text, as tables have them."""
+    """Return the tools; None for an empty list, and for a blank text, as tables contain them."""
     value = _read(text)
     is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
     return None if is_none else [_tool(each) for each in _list(value, "tools")] or None
 
 
 def _tool(tool: Any) -> Any:
-    """A tool as OpenAI's API has it, with which models are asked; also where a data set has its function."""
+    """Return a tool in the form of OpenAI's API, also if a data set has only its function."""
     is_function = isinstance(tool, dict) and "name" in tool and not tool.keys() & {"type", "function"}
     return {"type": "function", "function": tool} if is_function else tool
 
 
 def _list(value: Any, name: str) -> list[Any]:
-    """A list, also where data sets hold it as JSON text."""
+    """Return a list, also if a data set has it as JSON text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -163,7 +164,7 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _call(call: Any, as_text: bool) -> Any:
-    """The call with its arguments in the form that is asked for; what is no call stays as it is."""
+    """Return the call with its arguments in the requested form; an object that is no call stays unchanged."""
     if not isinstance(call, dict):
         raise Refused("a call of a tool is no object")
     function = call.get("function", call)
@@ -176,9 +177,9 @@ def _call(call: Any, as_text: bool) -> Any:
 
 
 def _arguments(arguments: Any, as_text: bool) -> Any:
-    """In the form that is asked for; null and a blank text are no arguments.
+    """Return arguments in the requested form; null and a blank text mean no arguments.
 
-    Refused for a text that is no JSON, and for what is no object.
+    Refused for a text that is not JSON, and for a value that is no object.
     """
     value = arguments
     if isinstance(arguments, str):
@@ -210,7 +211,7 @@ def _joined(texts: list[str]) -> str:
 
 
 def _add_texts(value: Any, texts: list[str]) -> None:
-    """All strings in a JSON value, names of fields too."""
+    """Append all strings in a JSON value, including field names."""
     if isinstance(value, str):
         texts.append(value)
     elif isinstance(value, dict):

@@ -1,7 +1,6 @@
-"""Places of replies, found once for all chats of one form.
+"""Find places of replies once for all chats of a form.
 
-A form is all of a chat but its texts and the objects that are written as JSON. Part of the process that
-renders (`render.py`): imports nothing but jinja2 and the standard library.
+A form is everything in a chat but its texts and the objects that are written as JSON.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from fastsft.data.chat.rendering.sandbox import Fatal, MarkedList, MarkedObject,
 
 _TEXTS = frozenset(("content", "name", "arguments", "description", *THOUGHTS))
 _IDS = frozenset(("id", "tool_call_id"))
-_OPEN = frozenset(("tools", "tool_calls", "function"))  # whose parts templates ask for
-_MOST = 1 << 24  # characters of all forms and skeletons
-_MOST_MISSES = 64  # of a template whose texts have never been those of a skeleton
+_OPEN = frozenset(("tools", "tool_calls", "function"))  # fields whose parts templates read
+_MOST = 1 << 24  # characters in all forms and skeletons
+_MOST_MISSES = 64  # for a template whose texts never were those of a skeleton
 
 
 class Skeleton(NamedTuple):
-    """The text of a chat of marks.
+    """The text that a template writes for a chat of marks.
 
-    found: the replies that were asked for; None of one whose place other chats cannot share. parts: the other
-    texts that were rendered to find them, by the number of messages and with a prompt for a reply or without.
+    found: the requested replies; None for a reply whose place other chats cannot share. parts: other texts
+    that were rendered to find them, by the number of messages and by having a prompt for a reply or not.
     """
 
     chat: Chat
@@ -48,35 +47,35 @@ class Skeleton(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About as many characters as it takes."""
+        """Approximate memory in characters."""
         texts = [self.pieces, *self.parts.values()]
         parts = sum(map(len, texts)) + len(self.found) + len(self.chat.messages)
         return 2 * sum(pieces[-1].end for pieces in texts) + 256 * parts + self.trace.size
 
     def is_between_marks(self, place: int) -> bool:
-        """True for a place in the text that is in no mark."""
+        """True for a place in the text that is not inside a mark."""
         return not any(piece.content >= 0 and piece.begin < place < piece.end for piece in self.pieces)
 
 
 class KnownForms:
-    """Finds replies by skeletons: chats with marks in the place of texts and objects.
+    """Finds replies by skeletons: chats with marks in place of texts and objects.
 
-    render: the template with all watched that it does with marks, which `Trace` keeps. ends: of its replies.
+    render: the template, watched; `Trace` keeps its operations on marks. ends: of its replies.
     """
 
     def __init__(self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends) -> None:
         self._marks, self._render, self._ends = marks, render, ends
-        self._forms: dict[Hashable, Skeleton | None] = {}  # None: no skeleton serves
+        self._forms: dict[Hashable, Skeleton | None] = {}  # None: impossible
         self._seen: set[Hashable] = set()  # once
-        self._size = 0  # of all of them, about
-        self._tools = _MarkedTools()  # of the last chat
+        self._size = 0  # approximate characters
+        self._tools = _MarkedTools()  # the last chat's
         self._hits = self._misses = 0
 
     def find(self, chat: Chat, text: str, wanted: list[int]) -> Found | None:
-        """The places of the replies `wanted` in the text of the chat.
+        """Return the places of the replies `wanted` in the text of the chat.
 
-        None where no skeleton tells: for the first chat of a form, for replies without a place, and where
-        the template does with the chat's texts what it has not done with marks.
+        None if no skeleton tells: for the first chat of a form, for replies without a place, and if the
+        template treats the chat's texts otherwise than the marks.
         """
         if self._misses >= _MOST_MISSES and not self._hits:
             return None
@@ -93,7 +92,9 @@ class KnownForms:
         return found
 
     def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
-        """The chat of marks, the values of their numbers, and what all chats of its form share."""
+        """Return the chat of marks, the values by mark number, and the key that all chats of the form
+        share.
+        """
         if chat.tools is not self._tools.given:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
@@ -105,7 +106,9 @@ class KnownForms:
     def _skeleton(
         self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
     ) -> Skeleton | None:
-        """That of a form that was seen before: it costs more than a chat without one."""
+        """Return the skeleton of a form that was seen before: making one costs more than rendering a chat
+        without it.
+        """
         if form not in self._seen:
             self._make_room(len(str(form)))
             self._seen.add(form)
@@ -114,7 +117,7 @@ class KnownForms:
         if form in self._forms and (known is None or all(i in known.found for i in wanted)):
             return known
         made = None
-        # Without one the chat is rendered by itself, and named where that fails.
+        # Without a skeleton the chat is rendered, which reports its own failure.
         with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
             made = self._made(known, marked or self._marked(chat)[0], count, wanted)
         self._make_room(made.size if made else len(str(form)))
@@ -123,7 +126,7 @@ class KnownForms:
         return made
 
     def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
-        """A skeleton with the replies `wanted`, next to those that are known."""
+        """Make a skeleton with the replies `wanted`, in addition to the known ones."""
         trace = known.trace if known else Trace(self._marks, count)
         parts = dict(known.parts) if known else {}
 
@@ -141,13 +144,15 @@ class KnownForms:
         return made
 
     def _make_room(self, size: int) -> None:
-        """Forget all forms where another of this size is too much."""
+        """Forget all forms if one more of this size is too much."""
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
-        """The replies in the text, where that is the skeleton's and the template does the same with it."""
+        """Return the replies if the text is the skeleton's, and the template does the same with its
+        values.
+        """
         values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
         if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):
@@ -168,7 +173,7 @@ class KnownForms:
     def _found_in_parts(
         self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]
     ) -> Found | None:
-        """The replies, and why others have no place, by the texts that the parts have with these values."""
+        """Return replies, and faults of others, by the texts that the parts have with these values."""
         if skeleton.written.blocks is not None:
             return None
         made: dict[tuple[int, bool], Written] = {}
@@ -182,13 +187,13 @@ class KnownForms:
                 made[part] = Written("".join(texts))
             return made[part]
 
-        with suppress(LookupError):  # these texts ask for a part that the marks did not
+        with suppress(LookupError):  # these texts need a part that the marks did not
             return ReplySpans(render, self._ends).find(skeleton.chat, Written(text), wanted)
         return None
 
 
 def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
-    """The values of a chat of roles and contents by the numbers of their marks, and what its form is."""
+    """Return the values of a chat of roles and contents by mark number, and the chat's form."""
     form, values = [], []
     for message in chat.messages:
         text = message["content"]
@@ -200,7 +205,7 @@ def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
 
 
 def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
-    """The reply, if its place says where it is in all chats of the form: no text of a chat tells it."""
+    """Return the reply if its place holds for all chats of the form: no text of a chat decides it."""
     if isinstance(found, Fault) or found.is_late or MARK_BEGIN in found.rest + found.after:
         return None
     return found if all(map(skeleton.is_between_marks, (found.begin, found.end))) else None
@@ -208,7 +213,7 @@ def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
 
 @contextmanager
 def _share_of_time() -> Iterator[None]:
-    """Keep half of the time that a chat has left for the chat itself."""
+    """Reserve half of a chat's remaining time for the chat itself."""
     left, _ = signal.getitimer(signal.ITIMER_PROF)
     if left:
         signal.setitimer(signal.ITIMER_PROF, left / 2)
@@ -221,15 +226,14 @@ def _share_of_time() -> Iterator[None]:
 
 
 class _Marked:
-    """Values with marks in their place, of which only the kinds are left.
+    """Replaces values by marks, which keep only their kinds.
 
-    values: by the numbers of their marks. Blank texts, empty objects and numbers stay: templates ask for
-    them.
+    values: by mark number. Blank texts, empty objects and numbers stay: templates ask for them.
     """
 
     def __init__(self, marks: Marks, values: list[Any]) -> None:
         self._marks = marks
-        self._ids: dict[str, str] = {}  # templates compare them
+        self._ids: dict[str, str] = {}  # equal ids have equal marks: templates compare them
         self.values = values
 
     def of(self, name: str, value: Any) -> Any:
@@ -255,7 +259,7 @@ class _Marked:
 
 
 class _MarkedTools(NamedTuple):
-    """The tools that many chats share. text: of the same form."""
+    """The marked tools that many chats share. text: their form."""
 
     given: list[Any] | None = None
     marked: Any = None

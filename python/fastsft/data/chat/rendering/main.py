@@ -1,9 +1,8 @@
-"""Renders conversations with a model's own Jinja chat template; runs in a process of its own.
+"""Answer requests to render conversations with a model's own Jinja chat template; a program of its own.
 
-The template comes from a model directory and is not trusted: a sandbox keeps it from Python's insides
-(`sandbox.py`), and this process keeps its time, memory and output within limits. Imports nothing but
-jinja2 and the standard library. Speaks JSON lines over its standard input and output; `template.py` is the
-other end.
+The template is untrusted: a sandbox keeps it from Python's insides (`sandbox.py`), and this process bounds
+its time, memory and output. Speaks JSON lines over standard input and output with
+`data/chat/model_template.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-_GRACE = 6.0  # more than the other end has patience, which may be gone
+_GRACE = 6.0  # longer than the run waits, which may be gone
 
 
 def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
     _limit_computing(seconds + _GRACE)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # of computing: a busy machine makes no render fail
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine makes no render fail
     try:
         if request == "endings":
             return {"endings": program.endings()}
@@ -38,7 +37,7 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}
-    except Fatal as error:  # of a conversation: it is left out by its name, and others are rendered
+    except Fatal as error:  # in a conversation: only that one is excluded
         return {"fatal" if isinstance(request, str) else "failure": str(error)}
     except TimeLimit:
         return {"failure": f"the chat template takes more than {seconds:g} s"}
@@ -49,7 +48,9 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
 
 
 def _limit_computing(seconds: float) -> None:
-    """Let the system end this process once it has computed for so long: no timer ends one operation."""
+    """Let the system end this process after `seconds` more of computing: no timer interrupts a single
+    operation.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(time.process_time() + seconds)
     soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
@@ -57,14 +58,14 @@ def _limit_computing(seconds: float) -> None:
 
 
 def main() -> None:
-    """Read the settings, then a request a line; answer each with a line.
+    """Read the settings, then one request a line; answer each with a line.
 
-    Leaves without a word when the run is gone: it may have been killed in the middle of a line.
+    Exits silently when the run is gone, which may have been killed in the middle of a line.
     """
     try:
         _serve(line for line in sys.stdin if line.endswith("\n"))
     except BrokenPipeError:
-        os._exit(1)  # the interpreter would write the rest once more
+        os._exit(1)  # otherwise the interpreter would flush again
 
 
 def _serve(lines: Iterator[str]) -> None:

@@ -1,7 +1,4 @@
-"""The values that a chat template has in hand while it renders a chat of marks (`watched.py`).
-
-Part of the process that renders (`render.py`): imports nothing but jinja2 and the standard library.
-"""
+"""Check the values that a chat template handles while it renders a chat of marks (`watched.py`)."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ SCALARS = (str, int, float, bool, type(None))
 
 
 class Unforeseen(Refused):
-    """The template does with a mark what may come out otherwise for a text, and cannot be done again."""
+    """An operation on a mark whose result may differ for a text, and which cannot be repeated."""
 
 
 def check_call(called: Any, owner: Any, values: list[Any]) -> None:
-    """Raise for a call whose result may depend on a text, and is not one of a text's own methods."""
+    """Raise for a call whose result may depend on a text, unless it is a text's own method."""
     if isinstance(called, LoopContext):  # a loop within itself
         gone_through(values[0] if values else None)
     elif called is dict or called is Namespace:
@@ -39,14 +36,14 @@ def check_call(called: Any, owner: Any, values: list[Any]) -> None:
 
 
 def is_simple(value: Any) -> bool:
-    """True for what can be filled and compared: a scalar, or a list of scalars."""
+    """True for a value that can be filled and compared: a scalar, or a list of scalars."""
     if type(value) in (list, tuple):
         return all(type(each) in SCALARS for each in value)
     return type(value) in SCALARS or isinstance(value, jinja2.Undefined | slice)
 
 
 def is_free(value: Any) -> bool:
-    """True for what is the same in all chats of the form: it has no marks."""
+    """True for a value without marks, which is the same in all chats of the form."""
     if isinstance(value, MarkedObject | MarkedList):
         return False
     if isinstance(value, Mapping):
@@ -64,7 +61,7 @@ def is_marked(value: Any) -> bool:
 
 
 def is_escaped(value: Any) -> bool:
-    """True for a text that escapes what it is joined with."""
+    """True for a text that escapes texts joined with it."""
     return isinstance(value, str) and type(value) is not str
 
 
@@ -73,14 +70,16 @@ def is_closed(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """The value, of which only the number and kinds of parts are asked: not an object that is one mark."""
+    """Return the value, of which only number and kinds of parts are used; raise for an object that is one
+    mark.
+    """
     if is_closed(value):
         raise Unforeseen("the parts of an object are looked at")
     return value
 
 
 def gone_through(value: Any) -> Any:
-    """The value, whose parts are gone through one by one."""
+    """Return the value, over whose parts the template iterates."""
     if is_marked(value) and isinstance(value, str):
         raise Unforeseen("the letters of a text are gone through")
     return whole(value)
@@ -100,25 +99,25 @@ def each_unpacked(values: Any) -> Any:
 
 
 def is_any(value: Any) -> int:
-    """The length of a value if it is compared with 0 alone: no marked text is empty."""
+    """Return the length of a value for a comparison with 0: no marked text is empty."""
     return min(len(whole(value)), 1)
 
 
 def named(value: Any) -> Any:
-    """The value; raise for an object with texts of the chat as names, of which two may be the same."""
+    """Return the value; raise for an object whose names are texts of the chat, which may collide."""
     if type(value) is dict and any(map(is_marked, value)):
         raise Unforeseen("a text names a part of an object")
     return value
 
 
 def look_up(obj: Any, key: Any) -> None:
-    """Raise for a name that is a text of the chat, or that is looked for in an object that is one mark."""
+    """Raise for a lookup by a text of the chat, or in an object that is one mark."""
     if is_closed(obj) or is_marked(key):
         raise Unforeseen("a text is looked up")
 
 
 def members(left: Any, right: Any) -> Any:
-    """The values that `in` compares with: names of an object, parts of a list that a scalar may equal."""
+    """Return the values that `in` compares with: an object's names, or the scalars in a list for a scalar."""
     whole(right)
     if isinstance(right, Mapping):
         return list(right)
@@ -128,7 +127,7 @@ def members(left: Any, right: Any) -> Any:
 
 
 def tells_nothing(left: Any, right: Any) -> bool:
-    """True for a value of many parts next to an empty one or a scalar: they are never equal."""
+    """True for a value of many parts next to an empty value or a scalar: they are never equal."""
     sides = [isinstance(each, list | tuple | Mapping) for each in (left, right)]
     if not any(sides):
         return False
@@ -138,7 +137,7 @@ def tells_nothing(left: Any, right: Any) -> bool:
 
 
 def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
-    """True if an attribute of messages, by which some are picked, is no text of the chat: the role."""
+    """True if messages are selected by an attribute that is no text of the chat: the role."""
     if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
     if not all(isinstance(each, Mapping) and not is_closed(each) for each in messages):

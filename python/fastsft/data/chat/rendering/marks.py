@@ -1,6 +1,6 @@
-"""Pieces of a rendered conversation: control text and contents, and the spans that are learned.
+"""Marks in place of a conversation's values, and the pieces of a text between them.
 
-Imports nothing but the standard library: it is part of the rendering process.
+A `Trace` keeps all operations of a template on marks except writing them (`watched.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Span = tuple[int, int]
-_MARK = re.compile("\ue000[\\d-]+\ue001?")  # in the place of a content, perhaps cut off
+_MARK = re.compile("\ue000[\\d-]+\ue001?")  # a mark, perhaps cut off
 
 
 class Piece(NamedTuple):
-    """Of a text with marks: control text, or the place of a content."""
+    """A part of a text with marks: control text, or the place of a content."""
 
     text: str
-    content: int  # its number, -1 for control text
-    begin: int  # in the text with marks
+    content: int  # number of its mark, -1 for control text
+    begin: int  # position in the text with marks
 
     @property
     def end(self) -> int:
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def common_length(one: str, other: str, known: int = 0) -> int:
-    """Characters at the front that both texts have; `known` of them are known to be."""
+    """Return the length of the longest common beginning of both texts; `known` is a lower bound."""
     low, high = known, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -46,7 +46,7 @@ def difference(one: str, other: str, what: str) -> str:
 
 
 def variants(text: str) -> Iterator[str]:
-    """The text as templates write it: with all white space around it, or less."""
+    """Yield the text as templates write it: with all surrounding white space, or less."""
     yield text
     for strip in (str.strip, str.rstrip, str.lstrip):
         yield strip(text)
@@ -56,9 +56,9 @@ def variants(text: str) -> Iterator[str]:
 def place_contents(
     pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
 ) -> list[str] | None:
-    """The texts of the pieces with the contents put back, as they are in `full`; None when they do not.
+    """Return the texts of the pieces with the contents put back as in `full`; None if they do not match.
 
-    written: texts that may be in `full` for the content of a number.
+    written: yields possible texts of a content in `full`, by its number.
     """
     texts, at = [], 0
     for number, piece in enumerate(pieces):
@@ -77,7 +77,7 @@ def place_contents(
 
 
 def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
-    """[text, is_data, is_learned] of the pieces, whose texts follow each other, cut where spans do."""
+    """Yield [text, is_data, is_learned] for the pieces, cut at the edges of spans."""
     edges = sorted({edge for span in spans for edge in span})
     at = 0
     for piece, text in zip(pieces, texts, strict=True):
@@ -92,7 +92,7 @@ def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iter
 
 
 def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
-    """Spans of the text with marks as those of the text with `texts` in place of its pieces.
+    """Convert spans of the text with marks to the text with `texts` in place of its pieces.
 
     They begin and end in control text.
     """
@@ -107,13 +107,13 @@ def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> lis
 
 
 MARK_BEGIN, _MARK_END = "\ue000", "\ue001"
-_SHORT = 9  # characters of a mark; some templates take only ids of so many
+_SHORT = 9  # characters of a short mark; some templates take only ids of this length
 
 
 class Marks:
-    """Texts that no record has, by number.
+    """Texts that no record contains, by number.
 
-    nonce: 18 digits, because a template may change the case of what it writes.
+    nonce: 18 digits, because a template may change the case of letters.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -122,19 +122,19 @@ class Marks:
         self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
 
     def of(self, number: int, size: int = 0) -> str:
-        """The mark of a number; size: of a text whose length may count."""
+        """Return the mark of a number. size: of the replaced text, if its length matters."""
         return (self._short if size == _SHORT else self._long) % number
 
     def replaced(self, text: str, made: Callable[[int], str]) -> str:
-        """The text with something made of the number of each mark in its place."""
+        """Replace each mark in the text by `made` of its number."""
         return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
 
     def is_one(self, text: str) -> bool:
-        """True for a text that is a mark and no more."""
+        """True for a text that is exactly one mark."""
         return self._pattern.fullmatch(text) is not None
 
     def cut(self, text: str) -> list[Piece]:
-        """The text in pieces: first control text, then a mark and control text in turn."""
+        """Cut the text into pieces: first control text, then alternately a mark and control text."""
         pieces, at = [], 0
         for mark in self._pattern.finditer(text):
             pieces.append(Piece(text[at : mark.start()], -1, at))
@@ -145,7 +145,7 @@ class Marks:
 
 
 class Guard(NamedTuple):
-    """A call that the template has made with marks, and its result; texts in them are cut at their marks."""
+    """A call that the template has made with marks, and its result; their texts are cut at marks."""
 
     call: Callable[..., Any]
     args: Any
@@ -153,7 +153,7 @@ class Guard(NamedTuple):
     result: Any
 
     def holds(self, values: list[Any]) -> bool:
-        """True if the call has the same result with values in the place of the marks."""
+        """True if the call has the same result with values in place of marks."""
         try:
             expected = _filled(self.result, values)
             kwargs = {name: _filled(each, values) for name, each in self.kwargs.items()}
@@ -164,9 +164,9 @@ class Guard(NamedTuple):
 
 
 class Trace:
-    """The calls that a template makes with the marks of one chat, but for writing them.
+    """The calls that a template makes with the marks of a chat, except writing them.
 
-    count: values of the chat, whose marks have the first numbers; what is made of them has the next.
+    count: values of the chat, whose marks have the first numbers; derived values have the next.
     """
 
     def __init__(self, marks: Marks, count: int = 0) -> None:
@@ -176,7 +176,7 @@ class Trace:
 
     @property
     def size(self) -> int:
-        """About as many characters as it takes."""
+        """Approximate memory in characters."""
         return sum(256 + len(key[1]) for key in self._guards) + 256 * len(self._made)
 
     def keep(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
@@ -186,12 +186,12 @@ class Trace:
             self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
     def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
-        """The text with marks of their own for what is made of the values of its marks."""
+        """Replace the marks in a text by new marks, which stand for `make` of their values."""
         more = tuple(options.items())
         return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
 
     def values(self, given: list[Any]) -> list[Any]:
-        """The values of a chat by number."""
+        """Return the values of a chat by number, derived values included."""
         found = [*given]
         for number, make, args, options in self._made:
             found.append(make(found[number], *args, **dict(options)))
@@ -217,12 +217,12 @@ class _Cut(tuple[Any, ...]):
 
 
 def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
-    """The texts of the pieces with values in the place of marks; None without a text for each."""
+    """Return the texts of the pieces with values in place of marks; None if a value is missing or no text."""
     try:
         texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
     except IndexError:  # data that looks like a mark
         return None
-    # An object that is not written as JSON is no text.
+    # A value may be an object that the template does not write as JSON.
     return texts if set(map(type, texts)) == {str} else None
 
 

@@ -1,7 +1,7 @@
-"""Probes of a chat template: the fields of a conversation that it writes, and its form of calls.
+"""Probe a chat template: the fields that it writes, its form of calls and their ids, and places of system
+messages.
 
-Each probe has a mark of its own in every text of the field that it asks for. Part of the process that renders
-(`render.py`): imports nothing but jinja2 and the standard library.
+Each probe puts a mark of its own into every text of the probed field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_tex
 class Probes:
     """The fields that a template writes.
 
-    text: the template. nonce: 18 digits, for the marks: some templates take only ids of nine characters.
+    text: the template. nonce: 18 digits, for marks: some templates take only ids of nine characters.
     """
 
     def __init__(self, text: Callable[[Chat], str], nonce: str) -> None:
@@ -31,7 +31,7 @@ class Probes:
 
     @cached_property
     def writes_tools(self) -> bool:
-        """True if it writes the tools of a chat."""
+        """True if the template writes a chat's tools."""
         return any(self._writes(chat, self._nonce) for chat in (self.tools, self.tools.first(1)))
 
     @property
@@ -46,14 +46,16 @@ class Probes:
 
     @cached_property
     def call_form(self) -> CallForm | None:
-        """The first form in which it writes calls, and their arguments as JSON; None: it writes none."""
+        """The first form in which the template writes calls, with arguments as JSON; None if it writes
+        none.
+        """
         marks = (self._nonce, self._id, self._value)
         for form in _CALL_FORMS:
             for chat in (self._calling(form), self._calling(form).first(2)):
                 with contextlib.suppress(Refused, Fatal):
                     text = self.text(chat)
                     is_python = f"{{'x': '{self._value}'" in text
-                    # An id that the tool's result has, too, says nothing of the call.
+                    # The tool's result has the id, too; it tells nothing about the call.
                     found = [
                         mark
                         for mark in marks
@@ -65,19 +67,21 @@ class Probes:
 
     @cached_property
     def thoughts_name(self) -> str:
-        """The first name of thoughts whose field it writes, in any place; "": it writes none."""
+        """The first name of thoughts that the template writes, in any place; "" if it writes none."""
         for name in THOUGHTS:
             if any(self._writes(chat, self._nonce) for chat in self._thinking(name)):
                 return name
         return ""
 
     def two_thoughts(self, name: str | None) -> Chat:
-        """Two turns with thoughts: in the field `name`, or in the text."""
+        """Return two turns with thoughts: in the field `name`, or in the text."""
         in_text = {**_REPLY, "content": f"<think>\n{self._nonce}\n</think>\n\nHo"}
         return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
 
     def call_endings(self) -> tuple[str, str]:
-        """After the name of a call, and between the call and its result; "" where it writes no calls."""
+        """Return the texts after a call's name, and between a call and its result; "" if the template
+        writes no calls.
+        """
         if self.call_form is None:
             return "", ""
         with contextlib.suppress(Refused, Fatal):
@@ -89,7 +93,7 @@ class Probes:
         return "", ""
 
     def _calling(self, form: CallForm) -> Chat:
-        """A user's text, a call, its result and a reply."""
+        """Return a user's text, a call, its result and a reply."""
         function: dict[str, Any] = {"name": self._nonce, "arguments": {"x": self._value}}
         if form.as_text:
             function["arguments"] = f'{{"x": "{self._value}"}}'
@@ -100,13 +104,15 @@ class Probes:
         return Chat([_USER, calling, result, _REPLY])
 
     def _thinking(self, name: str) -> Iterator[Chat]:
-        """Thoughts in a reply, with a call and with the reply to its result; in a first and a later turn."""
+        """Yield chats with thoughts: in a reply, with a call, and in the reply to its result; in a first
+        and a later turn.
+        """
         reply = {**_REPLY, name: self._nonce}
         yield Chat([_USER, reply])
         yield Chat([_USER, _REPLY, _USER, reply])
         if self.call_form is None:
             return
-        # The call has another name than the thoughts have.
+        # The call and the thoughts have different marks.
         calling = Probes(self.text, self._value)._calling(self.call_form)
         user, call, *others = calling.messages
         thinking = {**call, name: self._nonce}
@@ -121,17 +127,17 @@ class Probes:
 
 
 Text = Callable[[Chat], str]
-# Forms of ids of calls, of which a template needs one or none: nine characters and no other number of them;
-# "functions.NAME:NUMBER" in place of the name; any.
+# Forms of call ids, of which a template needs at most one: exactly nine characters; "functions.NAME:NUMBER"
+# instead of a name; any id.
 CALL_IDS = ("short_call_ids", "named_call_ids", "call_ids")
-# And system messages: another next to the first, and one between turns.
+# Two traits about system messages: a second one after the first, and one between turns.
 INPUTS = (*CALL_IDS, "second_system", "later_system")
 
 
 def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
     """True if the template has the trait `name`, one of INPUTS.
 
-    text: the template. form: of its calls, None where it writes none. nonce: 18 digits.
+    text: the template. form: of its calls, None if it writes none. nonce: 18 digits.
     """
     if name == "second_system":
         return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)
@@ -141,7 +147,7 @@ def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> boo
 
 
 def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
-    """The name of the form of ids that it needs; "" for none."""
+    """Return the name of the form of call ids that the template needs; "" for none."""
     short, name = nonce[:9], f"f{nonce[9:]}"
     with_id = _rendered(text, _calling(form, name, short))
     without = _rendered(text, _calling(form, name, None))
@@ -153,7 +159,7 @@ def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
 
 
 def _calling(form: CallForm, name: str, call_id: str | None) -> Chat:
-    """A user's text, a call, its result and a reply."""
+    """Return a user's text, a call, its result and a reply."""
     arguments: Any = '{"x": 1}' if form.as_text else {"x": 1}
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
     result = {"role": "tool", "content": "1"}

@@ -1,7 +1,4 @@
-"""One chat template of a model: the texts that it writes, and where replies are in them.
-
-Part of the process that renders (`render.py`): imports nothing but jinja2 and the standard library.
-"""
+"""A compiled chat template: the texts that it writes, and the places of replies in them."""
 
 from __future__ import annotations
 
@@ -40,10 +37,10 @@ _MOST_PIECES = 1 << 17
 
 
 class Program:
-    """One compiled template.
+    """A compiled template.
 
-    ends: what ends replies, as `Ends`; () while it is not known yet. for_tools: it is given tools always, so
-    that probes without any have one.
+    ends: ends of replies, as `Ends`; () while unknown. for_tools: the template always gets tools, so that
+    probes without tools get one.
     """
 
     def __init__(
@@ -71,7 +68,7 @@ class Program:
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
-        except Exception as error:  # constants are computed while it compiles: anything may come of them
+        except Exception as error:  # constants are computed while it compiles, and may raise anything
             line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
             reason = str(error) or type(error).__name__
             raise Fatal(f"the chat template does not compile: {line}{reason}") from None
@@ -83,7 +80,8 @@ class Program:
         )
 
     def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
-        """The rendered text, which ends as a row does. template: this one in another environment.
+        """Return the rendered text, which ends as a row does. template: the same template in another
+        environment.
 
         Refused for an exception of the template or too much output.
         """
@@ -116,9 +114,10 @@ class Program:
         return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Pieces [text, is_data, is_learned] of one conversation, and how they were found.
+        """Return pieces [text, is_data, is_learned] of a conversation, and how they were found.
 
-        needs_rows: why its replies have no place in one text, each may have one in a row of its own; else "".
+        needs_rows: the reason why its replies have no place in one text, but may have one in a row each; else
+        "".
         """
         chat = self._asked(system, messages, tools)
         written = self._written(chat)
@@ -164,7 +163,7 @@ class Program:
         }
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
-        # A block may end before the token that ends the reply: then what follows counts, too.
+        # A block may end before the token that ends the reply: then the following text counts, too.
         may_be_known = not (self.has_blocks and self._ends.next_turn)
         found = self._forms.find(chat, written.text, learned) if may_be_known else None
         return self._spans.find(chat, written, learned) if found is None else found
@@ -172,10 +171,11 @@ class Program:
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
     ) -> tuple[list[Reply], str, str]:
-        """The learned replies, the text that they are in, and why they need rows of their own, else "".
+        """Return the learned replies, the text that contains them, and the reason if they need rows of their
+        own, else "".
 
-        Where the text of the chat has no place for its one reply, the last one, it is written after its
-        prompt. Refused for a reply without any place.
+        If the text has no place for its only reply, the last one, the reply is written after its prompt.
+        Refused for a reply without any place.
         """
         faults = [fault for i in learned if isinstance(fault := found[i], Fault)]
         if not faults:
@@ -189,8 +189,10 @@ class Program:
         return [joined[1]], joined[0], ""
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """The text before the last message, a reply that is not written yet, as `render`; all of it counts as
-        learned. It is the prompt for a reply, or with a template that has none the text up to the reply.
+        """Return the text before the last message, a reply that is not written yet, like `render`; all of it
+        is learned.
+
+        The text is the prompt for a reply or, for a template without prompts, the text up to the reply.
         """
         chat = self._asked(system, messages[:-1], tools)
         text = self._written(chat, prompt=True).text
@@ -223,7 +225,9 @@ class Program:
         return bool(self._bos) and not full.startswith(self._bos)
 
     def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
-        """The text in pieces, next to those of a chat of marks; None where its contents are not in it so."""
+        """Return the text in pieces, next to those of a chat of marks; None if the text does not contain
+        its contents so.
+        """
         roles = _roles(chat)
         if (pieces := self._plain.get(roles)) is None:
             if sum(map(len, self._plain.values())) > _MOST_PIECES:
@@ -234,17 +238,17 @@ class Program:
         return None if texts is None else (pieces, texts)
 
     def _pieces(self, roles: tuple[str, ...], prompt: bool = False) -> list[Piece]:
-        """Those of a chat of marks; none where the template does not take them for contents."""
+        """Return the pieces of a chat of marks; none if the template does not write marks as contents."""
         with contextlib.suppress(Refused, Fatal):
             return self._marks.cut(self._written(self._marked(roles), prompt).text)
         return []
 
     def endings(self) -> dict[str, str]:
-        """The texts around the replies of short conversations.
+        """Return the texts around the replies of short conversations.
 
-        last: after the last one. middle: after another one, up to the next text. call, after_call: after the
-        prompt for a reply that calls a tool, and between it and the tool's result; "" where it writes none.
-        rest_of_prompt: as `ReplySpans.rest_of_prompt`.
+        last: after the last reply. middle: after another reply, up to the next text. call, after_call: after
+        the prompt for a reply that calls a tool, and between it and the tool's result; "" if the template
+        writes no calls. rest_of_prompt: as `ReplySpans.rest_of_prompt`.
         """
         marked = self._marked(("user", "assistant") * 2)
         written = self._written(marked)
@@ -263,11 +267,13 @@ class Program:
         }
 
     def trait(self, name: str) -> bool:
-        """takes_system: a system text is in the text of a conversation with its reply. lacks_bos: a text gets
-        the tokenizer's BOS in front. rewrites: the text of two turns does not begin with a prompt and its
-        reply. rewrites_thoughts: nor with such that has thoughts. marks_replies: the template itself says
-        where a reply begins, by a prompt or by generation blocks. Those of INPUTS: as `takes_input`. Else
-        whether it writes the field `name`: tools, tool_calls or reasoning_content.
+        """Return whether the template has a trait.
+
+        takes_system: a system text appears in a conversation with its reply. lacks_bos: a text gets the
+        tokenizer's BOS in front. rewrites: the text of two turns does not begin with a prompt and its reply.
+        rewrites_thoughts: likewise for replies with thoughts. marks_replies: the template shows where a reply
+        begins, by a prompt or by generation blocks. INPUTS: as `takes_input`. tools, tool_calls,
+        reasoning_content: it writes the field.
         """
         if name == "rewrites":
             two_turns = self._marked(("user", "assistant") * 2)
@@ -318,7 +324,7 @@ class Program:
 
     @cached_property
     def _watched(self) -> tuple[Watched, Template] | None:
-        """The template in an environment that watches it; None where that is not possible."""
+        """The template in an environment that watches it; None if that is impossible."""
         environment = Watched(self._date, self._blocks, Trace(self._marks), self._environment.json_texts)
         try:
             return environment, environment.compiled(self._source)

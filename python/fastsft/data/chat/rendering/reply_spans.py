@@ -1,7 +1,4 @@
-"""The parts of a chat template's text that are learned: where its replies begin and end.
-
-Imports nothing but the standard library: it is part of the rendering process.
-"""
+"""Find the learned parts of a chat template's text: the begin and end of its replies."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ _THOUGHTS = re.compile("think|thought|reason")
 class Ends(NamedTuple):
     """The special tokens that end replies.
 
-    reply: of a text. call: of a reply that calls tools; "" where the template writes none. next_turn: they
-    are those with which the next message begins, as in GLM-4's template: a user's message, and a tool's
-    result. The text of a row then ends with one more.
+    reply: of a text. call: of a reply that calls tools; "" if the template writes none. next_turn: both are
+    tokens with which the next message begins, as in GLM-4's template: a user's message, and a tool's result.
+    The text of a row then ends with such a token.
     """
 
     reply: str
@@ -37,13 +34,13 @@ class Ends(NamedTuple):
         return (calls and self.call) or self.reply
 
     def after(self, messages: list[dict[str, Any]]) -> str:
-        """The end of a row's text that the template does not write."""
+        """Return the end of a row's text that the template does not write."""
         ends_with_reply = self.next_turn and messages and messages[-1]["role"] == "assistant"
         return self.of(messages, len(messages) - 1) if ends_with_reply else ""
 
 
 class Written(NamedTuple):
-    """A rendered text. blocks: its generation blocks; None of a template without any."""
+    """A rendered text. blocks: its generation blocks; None for a template without them."""
 
     text: str
     blocks: list[Span] | None = None
@@ -52,8 +49,8 @@ class Written(NamedTuple):
 class Reply(NamedTuple):
     """The learned part of a text.
 
-    rest: of the prompt for it, with which the reply does not go on. after: what follows, among which the last
-    of the tokens `stops` was searched. is_late: it leaves the prompt before its generation block begins.
+    rest: the end of its prompt that the reply does not continue. after: following text that was also searched
+    for the last of the tokens `stops`. is_late: it leaves the prompt before its generation block begins.
     """
 
     begin: int
@@ -66,10 +63,10 @@ class Reply(NamedTuple):
     def ends_as(self, other: Reply, text: str, other_text: str) -> bool:
         """True if its last stop token is where another reply has it, which has the same text around it.
 
-        text, other_text: they are in.
+        text, other_text: the texts that contain the replies.
         """
         if len(self.stops) == 1 and other_text.endswith(self.stops, other.begin, other.end):
-            return True  # no other part of that token can end later
+            return True  # the token cannot end later
         stop = other._last_stop(other_text)
         return self._last_stop(text) == (stop if stop < 0 else self.end - self.begin)
 
@@ -78,19 +75,21 @@ class Reply(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a reply has no place in a text. needs_row: it may have one in a row of its own."""
+    """The reason why a reply has no place in a text. needs_row: it may have one in a row of its own."""
 
     reason: str
     needs_row: bool = False
 
 
 Found = dict[int, Reply | Fault]  # by the number of the reply's message
-Render = Callable[[Chat, bool], Written]  # the chat, with a prompt for a reply or without
+Render = Callable[[Chat, bool], Written]  # (chat, with generation prompt)
 
 
 def split_blocks(text: str, marks: tuple[str, str]) -> Written:
-    """The text without the marks of generation blocks, and what they surround: blocks that follow each other
-    with nothing but white space between them are one."""
+    """Remove the marks of generation blocks from the text, and return the blocks.
+
+    Blocks with only white space between them are joined.
+    """
     begin, end = marks
     first, *others = text.split(begin)
     parts, size = [first], len(first)
@@ -107,7 +106,7 @@ def split_blocks(text: str, marks: tuple[str, str]) -> Written:
 
 
 class ReplySpans:
-    """Finds what is learned of the replies of a rendered chat.
+    """Finds the learned parts of the replies in a rendered chat.
 
     render: the template. ends: of its replies.
     """
@@ -117,15 +116,17 @@ class ReplySpans:
         self._ends = ends
 
     def find(self, chat: Chat, written: Written, wanted: list[int]) -> Found:
-        """For each wanted reply its place in the text of the chat, or why it has none.
+        """Return the place of each wanted reply in the chat's text, or the reason why it has none.
 
-        It has one where the text begins with all that the model reads before the reply, and with the reply
-        as the template writes it then.
+        A reply has a place if the text begins with the reply's prompt, followed by the reply as the template
+        writes it after that prompt.
         """
         return {i: self._find(chat, written, i) for i in wanted}
 
     def rest_of_prompt(self, chat: Chat, written: Written) -> str:
-        """The end of the last reply's prompt, from a tag on, where the reply leaves the prompt; else ""."""
+        """Return the end of the last reply's prompt, from a tag on, if the reply does not continue it;
+        else "".
+        """
         reply = len(chat.messages) - 1
         before, asked = self._prompts(chat.first(reply))
         begin = _leave(before, asked, written.text)
@@ -135,19 +136,19 @@ class ReplySpans:
         return before[max((at for at in tags if at <= begin), default=begin) :]
 
     def join(self, chat: Chat, written: Written) -> tuple[str, Reply] | None:
-        """The prompt for the last reply, then the reply as the template writes it; None where the
-        text of the chat does not tell which part is the reply.
+        """Return the prompt for the last reply, followed by the reply as the template writes it; None if the
+        text does not tell which part is the reply.
 
-        For a reply with which the template writes what comes before it otherwise than in its prompt. The
-        reply begins after the last message before it and the text that asks for a reply, and no text of its
-        own comes earlier.
+        This is for a reply before which the template writes another text than in its prompt. The reply begins
+        after the preceding message and the text that asks for a reply, and none of its own text comes
+        earlier.
         """
         reply = len(chat.messages) - 1
         context = chat.first(reply)
         before, asked = self._prompts(context)
         begin, own = (self._first_of(chat, i, written.text) for i in (reply - 1, reply))
         lead = before[common_length(before, asked) :]
-        if not lead:  # the last message asks by itself
+        if not lead:  # there is no generation prompt
             lead = before[self._first_of(context, reply - 1, before, prompt=True) :]
         for kept in _kept_leads(lead):
             at = written.text.rfind(kept, begin, own)
@@ -164,14 +165,14 @@ class ReplySpans:
         return None
 
     def _first_of(self, chat: Chat, message: int, text: str, prompt: bool = False) -> int:
-        """The place in the text where the first text of a message is; its end for a message without any."""
+        """Return the position of a message's first text; the text's end for a message without any."""
         try:
             return common_length(text, self._render(altered(chat, message), prompt).text)
         except Refused:
             return len(text)
 
     def _prompts(self, chat: Chat) -> tuple[str, str]:
-        """The text with a prompt for a reply, and without it."""
+        """Return the text with a generation prompt, and without it."""
         return self._render(chat, True).text, self._render(chat, False).text
 
     def _find(self, chat: Chat, written: Written, reply: int) -> Reply | Fault:
@@ -196,10 +197,12 @@ class ReplySpans:
         return found
 
     def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
-        """The reply with which the text ends, up to the end of its stop token; what a generation block has
-        after that is not learned: nothing generates it."""
+        """Return the reply that ends the text, up to the end of its stop token.
+
+        The rest of a generation block is not learned, because no model generates it.
+        """
         stop = self._ends.of(chat.messages, reply)
-        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may end as a text does
+        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may also end as a text does
         if upto.blocks is None:
             size = _last_stop(upto.text[begin:], stops)
             if size < 0:
@@ -221,15 +224,16 @@ class ReplySpans:
 
 
 def _last_stop(text: str, stops: tuple[str, ...]) -> int:
-    """Characters up to the end of the last stop token in the text; -1 without any."""
+    """Return the end of the last stop token in the text; -1 without any."""
     return max((at + len(each) for each in stops if (at := text.rfind(each)) >= 0), default=-1)
 
 
 def _leave(before: str, asked: str, text: str) -> int | None:
-    """The place where the text leaves the prompt `before`, which may be before the prompt's end; None where
-    it does not follow it. asked: the chat without the prompt's own end.
+    """Return the position at which the text leaves the prompt `before`; None if it does not follow the
+    prompt.
 
-    A prompt may go on with the beginning of a block of thoughts that the reply has not, or has otherwise.
+    That may be before the prompt's end: a prompt may begin a block of thoughts that the reply lacks or
+    changes. asked: the chat without the generation prompt.
     """
     if text.startswith(before):
         return len(before)
@@ -239,36 +243,38 @@ def _leave(before: str, asked: str, text: str) -> int | None:
     rest = before[begin:].strip()
     if before[len(asked) : begin].strip():
         return begin if not rest or _THOUGHTS.search(rest) else None
-    tag = _TAG.match(rest)  # nothing but thoughts asks for the reply
+    tag = _TAG.match(rest)  # only thoughts follow the prompt
     return begin if tag and _THOUGHTS.search(tag.group()) else None
 
 
 def kept_length(prompt: str, text: str) -> int:
-    """Characters of the prompt that the text has, too; a text that begins as a tag does is not the tag."""
+    """Return the common length of prompt and text; a tag counts only as a whole."""
     kept = common_length(prompt, text)
     inside = (tag.start() for tag in _TAG.finditer(prompt) if tag.start() < kept < tag.end())
     return next(inside, kept)
 
 
 def _kept_leads(lead: str) -> list[str]:
-    """Ends of a prompt as a reply may have them: whole, or up to a block of thoughts."""
+    """Return the ends of a prompt that a reply may have: whole, or up to a block of thoughts."""
     starts = [tag.start() for tag in _TAG.finditer(lead) if _THOUGHTS.search(lead[tag.start() :])]
     return [kept for kept in (lead, *(lead[:start] for start in reversed(starts))) if kept.strip()]
 
 
 def is_whole(message: dict[str, Any], text: str, begin: int, end: int) -> bool:
-    """True if the span has the reply's content and thoughts."""
+    """True if the span contains the reply's content and thoughts."""
     texts = [message.get(name) or "" for name in ("content", *THOUGHTS)]
     return all(_is_written(each, text, begin, end) for each in texts)
 
 
 def loses_call(message: dict[str, Any], span: str) -> bool:
-    """True if a call of the reply is not in the span: learned, it would teach to stop where a call comes."""
+    """True if a call of the reply is missing in the span: learning it would teach to stop instead of
+    calling.
+    """
     return not all(_is_called(call, span) for call in message.get("tool_calls", ()))
 
 
 def _is_written(content: str, full: str, begin: int, end: int) -> bool:
-    """True if the span has the content, or ends with it: a prompt may have its beginning.
+    """True if the span contains the content, or ends with it: a prompt may contain its beginning.
 
     White space does not count.
     """
@@ -279,7 +285,7 @@ def _is_written(content: str, full: str, begin: int, end: int) -> bool:
 
 
 def _is_called(call: Any, span: str) -> bool:
-    """By its name or, where the template writes none, by its id."""
+    """True if the span has the call's name or, if the template writes none, its id."""
     function = call.get("function", call)
     names = (function.get("name") if isinstance(function, dict) else None, call.get("id"))
     marks = [name for name in names if isinstance(name, str) and name]

@@ -1,7 +1,4 @@
-"""The sandbox that chat templates render in, and how a render ends without a text.
-
-Imports nothing but jinja2 and the standard library: it is part of the rendering process.
-"""
+"""The sandbox in which chat templates render, and the exceptions that end a render."""
 
 from __future__ import annotations
 
@@ -39,7 +36,9 @@ class TimeLimit(BaseException):
 
 
 class GenerationBlocks(Extension):
-    """`{% generation %}...{% endgeneration %}`: what a template marks as learned, between two marks."""
+    """`{% generation %}...{% endgeneration %}`: puts text that a template marks as learned between two
+    marks.
+    """
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -55,7 +54,7 @@ class GenerationBlocks(Extension):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment that chat templates are written for, with nothing else in it."""
+    """The environment for which chat templates are written, and nothing else."""
 
     def __init__(self, date: str, generation_marks: tuple[str, str]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlocks])
@@ -68,13 +67,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = self.json_texts.write
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Look a field of data up at once; jinja asks the object for a field of its own first."""
+        """Look up a field of data directly; jinja would first ask the object for an attribute."""
         if type(obj) is dict and attribute not in _OF_OBJECTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Keep what jinja decides, which depends on the type of the object alone."""
+        """Cache jinja's decision, which depends only on the object's type."""
         key = (type(obj), attr)
         known = self._safe.get(key)
         if known is None:
@@ -84,12 +83,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return known
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
-        """An error at once; the sandbox's own way writes nothing in place of what is forbidden."""
+        """Raise at once; the default sandbox would silently write nothing for a forbidden attribute."""
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
 
 
 def _indented(value: object, indent: str, line: str) -> str:
-    """The text of `json.dumps` with an indent, several times as fast: that one is written in Python.
+    """Return the text of `json.dumps` with an indent, several times faster, since that is written in Python.
 
     line: a line break and the indent of the value itself.
     """
@@ -119,9 +118,9 @@ def _formatted(date: str, form: str) -> str:
 
 
 class MarkedObject(dict[str, Any]):
-    """An object with a mark in the place of its JSON text; templates cannot ask for a private name.
+    """An object with a mark in place of its JSON text; templates cannot access a private name.
 
-    parts: those that a template may look at; None: it is one mark.
+    parts: those that a template may read; None: the object is one mark.
     """
 
     __slots__ = ("_is_open", "_mark")
@@ -132,7 +131,7 @@ class MarkedObject(dict[str, Any]):
 
 
 class MarkedList(list[Any]):
-    """A list, as `MarkedObject`."""
+    """A list, like `MarkedObject`."""
 
     __slots__ = ("_is_open", "_mark")
 
@@ -142,11 +141,15 @@ class MarkedList(list[Any]):
 
 
 class JsonTexts:
-    """The filter `tojson`, which remembers the texts of objects: a chat is rendered several times, and many
-    chats have the same tools. No template can change an object in the sandbox."""
+    """The filter `tojson`, which caches the texts of objects: chats are rendered repeatedly and share tools.
+
+    No template can change an object in the sandbox.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], tuple[object, str]] = {}  # with the object, whose id it keeps
+        self._known: dict[
+            tuple[object, ...], tuple[object, str]
+        ] = {}  # keeps the object, whose id is the key
         self._size = 0  # characters of all texts
 
     def write(

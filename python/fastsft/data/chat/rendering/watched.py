@@ -1,9 +1,9 @@
-"""A sandbox that watches what a chat template does with the marks of a skeleton (`skeletons.py`).
+"""A sandbox that watches what a chat template does with the marks of a skeleton (`marks.py`).
 
-A template that only writes a text writes any other in the same way. What else it does with a mark (compares,
-searches, cuts, measures it) is kept with its result as a `Guard`: another chat is rendered as the marks were
-if each guard has the same result with that chat's texts. What cannot be done again raises `Unforeseen`. Part
-of the process that renders (`render.py`): imports nothing but jinja2 and the standard library.
+A template that only writes a text writes any other text in the same way. Any other operation on a mark
+(compare, search, cut, measure) is kept with its result as a `Guard`: another chat is rendered as the marks
+were if each guard has the same result with that chat's texts. An operation that cannot be repeated raises
+`Unforeseen`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fastsft.data.chat.rendering.marked_values import (
 from fastsft.data.chat.rendering.marks import Trace
 from fastsft.data.chat.rendering.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
 
-# Filters and tests that say nothing of the words of a text, nor of the parts of an object that is marked.
+# Filters and tests that reveal neither the words of a text nor the parts of a marked object.
 _WRITING_FILTERS = frozenset(("default", "d"))
 _LIST_FILTERS = frozenset(("first", "last", "list", "reverse", "length", "count", "items"))
 _IMPURE = frozenset(("random", "sameas"))
@@ -55,7 +55,7 @@ _KIND_TESTS = frozenset(
 )
 _PICKING_FILTERS = frozenset(("selectattr", "rejectattr"))
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
-_LOCALS = ("_loop_vars", "_block_vars")  # arguments of each call, by jinja
+_LOCALS = ("_loop_vars", "_block_vars")  # jinja adds these arguments to each call
 _LOOKUPS = frozenset(("get", "items", "keys", "values"))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -76,11 +76,11 @@ _OWN = (
     "_compare",
     "_unpacked",
     "_each_unpacked",
-)  # filters in the place of what jinja does by itself
+)  # filters that replace jinja's own operations
 
 
 class Watched(Sandbox):
-    """The sandbox, for marked chats. trace: keeps what is done with their marks."""
+    """The sandbox for marked chats. trace: keeps the operations on their marks."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
@@ -105,14 +105,14 @@ class Watched(Sandbox):
         self.filters |= dict(zip(_OWN, own, strict=True))
 
     def compiled(self, source: str) -> jinja2.Template:
-        """The template, in which all that is done with a value passes through here."""
+        """Compile the template so that all operations on values pass through this class."""
         tree = self.parse(source)
         if next(tree.find_all(nodes.EvalContextModifier), None) is not None:
             raise Unforeseen("the template escapes its texts")
         return self.from_string(_Rewriter().visit(tree))
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Let macros and makers of values pass; do again what a method of a text says."""
+        """Allow macros and constructors of values; repeat methods of a text by a guard."""
         owner = getattr(__obj, "__self__", None)
         result = super().call(__context, __obj, *args, **kwargs)
         kwargs = {name: each for name, each in kwargs.items() if name not in _LOCALS}
@@ -139,7 +139,7 @@ class Watched(Sandbox):
         look_up(obj, attribute)
         found = super().getattr(obj, attribute)
         is_own = getattr(found, "__self__", None) is obj or isinstance(found, jinja2.Undefined)
-        if isinstance(obj, str) and is_marked(obj) and not is_own:  # the sandbox has replaced it
+        if isinstance(obj, str) and is_marked(obj) and not is_own:  # the sandbox has replaced the method
             raise Unforeseen(f"the method {attribute} of a text")
         return found
 
@@ -154,7 +154,7 @@ class Watched(Sandbox):
         return super().getitem(obj, argument)
 
     def _kept(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> Any:
-        """The result; a guard of it where it is of marks."""
+        """Return the result, and keep a guard if an argument has marks."""
         values = (*args, *kwargs.values())
         if all(map(is_free, values)):
             return result
@@ -166,8 +166,8 @@ class Watched(Sandbox):
         return result
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter or test that keeps its results."""
-        first = int(hasattr(function, "jinja_pass_arg"))  # jinja's own argument, in front
+        """Wrap a filter or test so that its results are kept."""
+        first = int(hasattr(function, "jinja_pass_arg"))  # jinja's own first argument
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -185,13 +185,15 @@ class Watched(Sandbox):
         return watched
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
-        """Jinja's filter."""
+        """Jinja's filter `trim`."""
         if type(value) is str:
             return self._stripped(str.strip, value, chars)
         return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
 
     def _stripped(self, method: Callable[..., str], text: str, *chars: str | None) -> str:
-        """The text without white space around it: of one mark another, because no marked text is blank."""
+        """Return the text without surrounding white space: another mark for a mark, because no marked text
+        is blank.
+        """
         is_white = all(each is None or (type(each) is str and each.isspace()) for each in chars)
         if is_white and self.trace.marks.is_one(text):
             return self.trace.made(text, method, *chars)
@@ -200,13 +202,13 @@ class Watched(Sandbox):
         return result
 
     def _mark_safe(self, value: Any) -> Any:
-        """Jinja's filter."""
+        """Jinja's filter `safe`."""
         if type(value) is str or is_free(value):
             return do_mark_safe(value)
         raise Unforeseen(f"a {type(value).__name__} is made a text")
 
     def _write(self, value: Any) -> Any:
-        """The value, to be written or joined: a text, or what Python writes in the same way each time."""
+        """Return a value to be written or joined: a text, or a value that Python always writes alike."""
         if isinstance(value, str) or is_free(value):
             return value
         raise Unforeseen(f"a {type(value).__name__} is written")
@@ -218,7 +220,7 @@ class Watched(Sandbox):
         return whole(value)[piece]
 
     def _compare(self, left: Any, *others: Any) -> bool:
-        """The comparison of operands, by jinja's names of operators in turn with the values."""
+        """Compare operands by jinja's operator names, which alternate with the values."""
         for name, right in zip(others[::2], others[1::2], strict=True):
             result = _COMPARISONS[name](left, right)
             among = members(left, right) if name in ("in", "notin") else right
@@ -232,7 +234,7 @@ class Watched(Sandbox):
     def _tojson(
         self, value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
-        """The text, with marks of their own for what JSON makes of a value."""
+        """Return the JSON text, with new marks for the JSON form of marked values."""
         if any(map(is_marked, (ensure_ascii, indent, *options.values()))):
             raise Unforeseen("a text says how JSON is written")
         if isinstance(value, MarkedObject | MarkedList):
@@ -251,7 +253,7 @@ _Call = TypeVar("_Call", nodes.Call, nodes.Filter, nodes.Test)
 
 
 class _Rewriter(NodeTransformer):
-    """Puts filters of `Watched` in the place of what jinja does by itself."""
+    """Replaces jinja's own operations by filters of `Watched`."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
         self.generic_visit(node)
@@ -305,7 +307,7 @@ class _Rewriter(NodeTransformer):
         return self._with_opened(node)
 
     def _with_opened(self, node: _Call) -> _Call:
-        """The node, with a watch on values whose parts become arguments."""
+        """Watch values whose parts become arguments."""
         self.generic_visit(node)
         if node.dyn_args is not None:
             node.dyn_args = _through("_unpacked", node.dyn_args)
@@ -334,7 +336,7 @@ class _Rewriter(NodeTransformer):
 
 
 def _takes_parts(target: nodes.Node) -> bool:
-    """True for targets of the parts of a value; raise for those of parts of parts."""
+    """True if the parts of a value become targets; raise for parts of parts."""
     if not isinstance(target, nodes.Tuple):
         return False
     if any(isinstance(each, nodes.Tuple) for each in target.items):
