@@ -40,8 +40,8 @@ from fastsft.checkpoint.last_save import LastSaves
 from fastsft.checkpoint.restart import go_on_after_restart
 from fastsft.checkpoint.template_date import keep_template_date
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.mask_policy import pad_for, settle_arguments, settle_script_policy
-from fastsft.data.chat.template_saving import keep_trained_template
+from fastsft.data.chat.mask_policy import resolve_label_arguments, resolve_script_policy, set_pad_token
+from fastsft.data.chat.template_saving import set_saved_template
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.data.label_report import check_embedding
 from fastsft.data.supervised import (
@@ -173,16 +173,16 @@ def train_with(
         go_on_after_restart(args)
         data_args = keep_template_date(data_args, args)
         own_files = files is not None and not rebound_data_names()
-        label_args = settle_arguments(data_args, tokenizer) if own_files else data_args
-        labels = settle_script_policy(LabelSettings.from_arguments(label_args))
-        pad_for(labels, tokenizer)
+        label_args = resolve_label_arguments(data_args, tokenizer) if own_files else data_args
+        labels = resolve_script_policy(LabelSettings.from_arguments(label_args))
+        set_pad_token(labels, tokenizer)
         agree_on_model(model, tokenizer)
         if own_files:
             check_embedding(tokenizer, labels, model.vocab_size())
         with deadline(args, "data"):
             data_module = make_supervised_data_module(tokenizer=tokenizer, data_args=label_args)
         labelling = getattr(data_module["train_dataset"], "labelling", None) or {}
-        keep_trained_template(tokenizer, labels, labelling, settings.save_chat_template)
+        set_saved_template(tokenizer, labels, labelling, settings.save_chat_template)
         show_data(model, tokenizer, settings, args.output_dir or ".", data_module)
         if settings.check_data:
             return None

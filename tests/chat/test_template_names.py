@@ -6,7 +6,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.mask_policy import settle_script_policy
+from fastsft.data.chat.mask_policy import resolve_script_policy
 from fastsft.data.chat.template_choice import template_name
 
 MEANT = {
@@ -45,4 +45,4 @@ def test_each_known_name_and_alias_is_taken() -> None:
 
 def test_auto_says_the_same() -> None:
     with pytest.raises(ValueError, match="the nearest is chatml"):
-        settle_script_policy(LabelSettings(mask_policy="auto", template="chatML"))
+        resolve_script_policy(LabelSettings(mask_policy="auto", template="chatML"))

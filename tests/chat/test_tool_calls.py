@@ -18,7 +18,7 @@ from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.chat.model_template import ModelTemplate
 from fastsft.data.label_report import calls_note
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.transformers_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
 LENGTH = 2048
 # Published template: the family with its special tokens, and what ends a reply.
@@ -49,7 +49,7 @@ class Labelled:
         tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
         if source is not None:
             tokenizer.chat_template = source
-        self.native = native_of(tokenizer)
+        self.native = find_native_tokenizer(tokenizer)
         assert self.native is not None
         chosen = LabelSettings(**{"mask_policy": "spans", **settings})
         using = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)

@@ -20,7 +20,7 @@ from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
 from fastsft.model.model_config import ModelConfig, stretch_positions
 from fastsft.model.words.both import in_both_words, in_older_words, missing_words
-from fastsft.tokenizer.files import tokenizer_words
+from fastsft.tokenizer.files import compatible_config
 from version_words import GOLDEN, cases, newer, older, reading
 
 RECORDED: dict[str, Any] = json.loads(GOLDEN.read_text())
@@ -162,12 +162,12 @@ def test_tokenizer_words() -> None:
         "extra_special_tokens": ["<a>"],
         "backend": "tokenizers",
     }
-    saved = tokenizer_words(source, has_json=True)
+    saved = compatible_config(source, has_json=True)
     assert saved == {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "additional_special_tokens": ["<a>"],
         "backend": "tokenizers",
     }
-    assert tokenizer_words(source, has_json=False)["tokenizer_class"] == "TokenizersBackend"
+    assert compatible_config(source, has_json=False)["tokenizer_class"] == "TokenizersBackend"
     named = {"extra_special_tokens": {"image_token": "<i>"}, "tokenizer_class": "Qwen2Tokenizer"}
-    assert tokenizer_words(named, has_json=True) == named
+    assert compatible_config(named, has_json=True) == named

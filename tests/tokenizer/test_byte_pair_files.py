@@ -11,7 +11,7 @@ import pytest
 from byte_pair_files import write_byte_pairs, write_qwen2_pairs
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.mask_policy import settle_policy
+from fastsft.data.chat.mask_policy import resolve_policy
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import train
 from generic_engines import library_model
@@ -62,7 +62,7 @@ def test_fastchat_itself_learns_nothing(kind: str, tmp_path: Path) -> None:
 
 def test_a_run_learns_the_replies_and_their_end(kind: str, tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(write_byte_pairs(tmp_path, kind))
-    settings = settle_policy(LabelSettings(mask_policy="auto"), tokenizer)
+    settings = resolve_policy(LabelSettings(mask_policy="auto"), tokenizer)
     assert settings.mask_policy == "spans" and settings.why.endswith(f"replies that end with {ENDS[kind]}")
     labeller = make_labeller(tokenizer.native, 256, -1, settings, tokenizer=tokenizer, self_test=True)
     seen = _C.explain_record(json.dumps({"conversations": TURNS * 2}), labeller)
@@ -126,7 +126,7 @@ def test_ids_of_qwen2_are_those_of_both_tokenizers(version: bool, tmp_path: Path
 
 
 def test_auto_finds_the_marks_of_qwen2(tmp_path: Path) -> None:
-    settings = settle_policy(
+    settings = resolve_policy(
         LabelSettings(mask_policy="auto"), Tokenizer.from_pretrained(write_qwen2_pairs(tmp_path))
     )
     assert (settings.mask_policy, settings.template) == ("spans", "chatml")

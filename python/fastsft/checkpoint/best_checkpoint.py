@@ -10,7 +10,7 @@ from fastsft.checkpoint.checkpoint import check_checkpoint
 from fastsft.checkpoint.external.foreign_resume import is_foreign, load_foreign
 from fastsft.checkpoint.run_identity import check_same_run, holds_only_model, read_run_state
 from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.file_calls import tell_unremoved
+from fastsft.runtime.file_calls import warn_unremoved
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _remove_other(other: Path) -> None:
     try:
         aside = _C.delete_directory(str(other))
     except _C.FileError as error:
-        tell_unremoved([str(error)])
+        warn_unremoved([str(error)])
         return
     if aside:
         tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

@@ -26,7 +26,7 @@ from fastsft.reporting.status import Run, Status
 from fastsft.runtime.file_calls import removed
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import keep_aside, write_output
+from fastsft.runtime.output_files import archive_foreign, write_output
 from fastsft.runtime.regular_files import read_json, read_json_object
 from fastsft.tokenizer.files import TEMPLATES, is_tokenizer_file
 
@@ -190,7 +190,7 @@ def forget_end(output_dir: str | Path) -> None:
     if launch().rank != 0 or not os.path.lexists(path):
         return
     is_ours = path.is_symlink() or _read(path) is not None
-    removed(path.unlink if is_ours else lambda: keep_aside(path), path)
+    removed(path.unlink if is_ours else lambda: archive_foreign(path), path)
 
 
 def _labelled_here(dataset: object) -> bool:
@@ -277,7 +277,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _request(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> dict[str, Any]:
-    rows = TokenRows.of(train_dataset, args.model_max_length)
+    rows = TokenRows.from_dataset(train_dataset, args.model_max_length)
     return {
         **describe_request(args, tokenizer, train_dataset, rows),
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,

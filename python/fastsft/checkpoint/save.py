@@ -17,7 +17,7 @@ from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, r
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files
-from fastsft.runtime.file_calls import tell_unremoved
+from fastsft.runtime.file_calls import warn_unremoved
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 
@@ -253,4 +253,4 @@ def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
     for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
         if aside:
             tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
-    tell_unremoved(unremoved)
+    warn_unremoved(unremoved)

@@ -133,10 +133,10 @@ class EpochReads:
         # Workers have drawn random numbers for the skipped batches, so they read them again.
         again = skip if position is not None and self._workers else 0
         batches.skip = skip - again
-        stays, kept = loader.persistent_workers, loader._iterator
+        persists, earlier = loader.persistent_workers, loader._iterator
         self._reads = iter(loader)
-        if isinstance(self._reads, _MultiProcessingDataLoaderIter) and self._reads is not kept:
-            _end_workers_with(loader if stays else self, self._reads)
+        if isinstance(self._reads, _MultiProcessingDataLoaderIter) and self._reads is not earlier:
+            _end_workers_with(loader if persists else self, self._reads)
         for _ in range(again):
             self._next()
         if position is None:

@@ -121,8 +121,8 @@ class Collation:
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             return self._refusal(f"gives {got}, expected {' and '.join(sorted(self._needed))}")
         try:
-            known = (*_COLUMNS, _COUNTED)
-            others = [name for name in batch if name not in known and batch[name] is not None]
+            columns = (*_COLUMNS, _COUNTED)
+            others = [name for name in batch if name not in columns and batch[name] is not None]
             check_inputs(others, f"data_collator {collator_name(self._collator)}", removed=False)
         except ValueError as error:
             return error

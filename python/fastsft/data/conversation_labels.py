@@ -22,8 +22,13 @@ from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.json_lines import write_conversations, write_line
 from fastsft.sources.readers import open_reader, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
-from fastsft.tokenizer.state import look_at_model
-from fastsft.tokenizer.transformers_tokenizer import called_tokenizer, native_of, needed_native, why_called
+from fastsft.tokenizer.state import digest_model
+from fastsft.tokenizer.transformers_tokenizer import (
+    called_tokenizer,
+    find_native_tokenizer,
+    require_native_tokenizer,
+    why_not_native,
+)
 
 _MAX_MATERIALISED = 1 << 20
 
@@ -35,8 +40,8 @@ def label_conversation_file(
     `check_tokenizer`.
     """
     refuse_unused()
-    look_at_model(tokenizer)
-    native = native_of(tokenizer)
+    digest_model(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     spans = settings.mask_policy == "spans"
     refuse_reader()
     if not spans:
@@ -49,9 +54,9 @@ def label_conversation_file(
             )
         records = read_records(data_files(str(path)), options.max_record_bytes, options.data_format)
         return label_sources(learned_sources(records), tokenizer)
-    native = native or needed_native(tokenizer, "--mask_policy spans")
+    native = native or require_native_tokenizer(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
-    settings = settings_for(settings, tokenizer, str(path))
+    settings = detect_tools(settings, tokenizer, str(path))
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
@@ -65,10 +70,10 @@ def label_conversation_file(
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
     """Label conversations as a file with these settings is labelled."""
-    native, spans = native_of(tokenizer), settings.mask_policy == "spans"
+    native, spans = find_native_tokenizer(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
-    native = native or needed_native(tokenizer, "--mask_policy spans")
+    native = native or require_native_tokenizer(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
     labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
@@ -82,11 +87,13 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
     refuse_unused()
     refuse_template()
     if len(sources) > 1:
-        look_at_model(tokenizer)
-    native = native_of(tokenizer)
+        digest_model(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:
-        warn_once(f"{why_called(tokenizer)}: the object itself is called, as FastChat does, which is slow")
+        warn_once(
+            f"{why_not_native(tokenizer)}: the object itself is called, as FastChat does, which is slow"
+        )
         labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
     else:
         labeller = make_labeller(native, width, pad_id)
@@ -185,7 +192,7 @@ _KEPT = 1 << 10  # end of a block, where a field may begin that ends in the next
 _AHEAD = 64  # bytes that must follow a match, which looks ahead
 
 
-def settings_for(
+def detect_tools(
     settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
 ) -> LabelSettings:
     """Clear `has_tools` if the model has a template for tools and no record has any: the template then
@@ -213,8 +220,8 @@ def _has_tools(file: DataFile) -> bool:
     while True:
         block = read(_BLOCK)
         text = kept + block
-        found = _TOOLS.search(text)
-        if found and (not block or found.end() + _AHEAD <= len(text)):
+        match = _TOOLS.search(text)
+        if match and (not block or match.end() + _AHEAD <= len(text)):
             return True
         if not block:
             return False

@@ -14,7 +14,7 @@ from fastsft.arguments.data import DataArguments, check_lazy_split
 from fastsft.arguments.given import was_given
 from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import EACH, LabelSettings
-from fastsft.data.chat.mask_policy import settle_script_policy
+from fastsft.data.chat.mask_policy import resolve_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
@@ -59,7 +59,7 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
 
 def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
     """Print a line about rows that are both evaluated and trained."""
-    rows, others = (getattr(each, "native", None) for each in (evaluated, trained))
+    rows, others = (getattr(dataset, "native", None) for dataset in (evaluated, trained))
     if launch().rank != 0 or not isinstance(rows, _C.TokenDataset) or not isinstance(others, _C.TokenDataset):
         return
     if line := shared_line(path, rows, others):
@@ -89,7 +89,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
             records = _records_for(name, data_files(str(path)), getattr(data_args, "data_format", "auto"))
             made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
             return made
-    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
+    settings = resolve_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
     check_lazy_split(data_args.lazy_preprocess, settings.overlong)
     rows = label_conversation_file(path, tokenizer, settings, options)

@@ -36,9 +36,9 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
     entry = index / f"{_text_digest(os.path.realpath(path))}.json" if index else None
     identity = _identity(path)
     if entry is not None:
-        known = _read(entry)
-        if known.get("identity") == identity and isinstance(known.get("sha256"), str):
-            return str(known["sha256"])
+        stored = _read(entry)
+        if stored.get("identity") == identity and isinstance(stored.get("sha256"), str):
+            return str(stored["sha256"])
     started = time.time()
     with open_regular(path) as file:
         # Pages changed through a mapping update mtime only when written: fsync makes later changes visible.

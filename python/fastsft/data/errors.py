@@ -79,16 +79,16 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
         return
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
     source = getattr(fault, "file", "")
-    told = f"{source}: {fault}" if source else str(fault)
-    told += reading_hint(told)
+    message = f"{source}: {fault}" if source else str(fault)
+    message += reading_hint(message)
     if num_faults is not None:
-        told += _ways_out(fault, num_sound > 0)
+        message += _ways_out(fault, num_sound > 0)
         if num_faults > 1:
             count = f"{'' if num_sound else 'all '}{num_faults}"
-            told += f" ({count} records are at fault; --report_bad FILE lists them)"
+            message += f" ({count} records are at fault; --report_bad FILE lists them)"
     elif len(faults) > 1:
-        told += f" ({len(faults)} records are at fault)"
-    raise _KINDS[fault.kind](told)
+        message += f" ({len(faults)} records are at fault)"
+    raise _KINDS[fault.kind](message)
 
 
 def _ways_out(fault: Fault, may_skip: bool) -> str:

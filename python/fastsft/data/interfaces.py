@@ -59,7 +59,7 @@ def is_table(dataset: object) -> TypeGuard[Table]:
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 
 
-def is_of_datasets(records: object) -> bool:
+def is_from_datasets(records: object) -> bool:
     """True for any data set of the library datasets, also a streamed one."""
     return type(records).__module__.split(".")[0] == "datasets"
 

@@ -58,7 +58,9 @@ class ItemRules:
     _dropped: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, args: TrainingArguments, collator: object, tokenizer: object, model: object) -> ItemRules:
+    def from_trainer(
+        cls, args: TrainingArguments, collator: object, tokenizer: object, model: object
+    ) -> ItemRules:
         """Return the rules of a Trainer. collator: None means transformers' default, which pads by
         `tokenizer`.
         """

@@ -147,7 +147,7 @@ def _label(
     progress = LabelProgress(total, shown=shown)
     try:
         with hinted_reading():
-            return Labelled.of(_C.label_inputs(inputs, labeller, writer, progress))
+            return Labelled.from_native(_C.label_inputs(inputs, labeller, writer, progress))
     finally:
         progress.close()
 

@@ -32,20 +32,20 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template
     if report.num_learned == 0:
         reason = "nothing in this file is learned"
     calls = calls_note(report, template)
-    told = [*_causes(report), calls, "fastsft inspect shows such records", report.summary()]
-    raise DataError("\n  ".join([f"{path}: {reason}", *filter(None, told)]))
+    lines = [*_causes(report), calls, "fastsft inspect shows such records", report.summary()]
+    raise DataError("\n  ".join([f"{path}: {reason}", *filter(None, lines)]))
 
 
 def _causes(report: _C.DataReport) -> Iterator[str]:
     """Explain missing labels: unknown formats, conversations that are too long, and the commonest reason."""
     lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
-    if is_of_no_format(report):
+    if has_no_format(report):
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
     if count := lost.get("no_reply_left"):
         yield f"of {count:,} no reply begins within --model_max_length: raise it"
-    told = [name for name, entry in report.entries.items() if entry.reason and lost[name]]
-    if told:
-        most = report.entries[max(told, key=lambda name: (lost[name], name not in _AFTER_A_CUT))]
+    names = [name for name, entry in report.entries.items() if entry.reason and lost[name]]
+    if names:
+        most = report.entries[max(names, key=lambda name: (lost[name], name not in _AFTER_A_CUT))]
         yield f"{most.first[0]}: {most.reason}"
 
 
@@ -88,7 +88,7 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
     Many files of a format share one line. There is no line if no record has a known format, since such
     records count as ShareGPT.
     """
-    if is_of_no_format(report):
+    if has_no_format(report):
         return []
     uses = [(file.path, use) for file, use in zip(files, report.formats, strict=True) if use.num_records]
     if len(uses) <= _MOST_LINES:
@@ -101,7 +101,7 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
 
 def format_totals(report: _C.DataReport) -> list[str]:
     """Return a line for each format, over all its files: "Alpaca, 52,002 records; not used: text"."""
-    if is_of_no_format(report):
+    if has_no_format(report):
         return [f"none that is known, {report.num_records:,} record{'' if report.num_records == 1 else 's'}"]
     groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
     for use in report.formats:
@@ -111,13 +111,13 @@ def format_totals(report: _C.DataReport) -> list[str]:
     return [one_line(describe_use(use, total)) for use, total in totals]
 
 
-def is_of_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
+def has_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
     """True if there are records and none could be read in any format."""
     entries = getattr(
         report, "entries", {}
     )  # ConvertSummary has none: `data convert` stops at the first fault
-    found = [entries[name] for name in _UNREADABLE if name in entries]
-    return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in found)
+    unreadable = [entries[name] for name in _UNREADABLE if name in entries]
+    return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in unreadable)
 
 
 def has_calls(use: _C.FormatUse) -> bool:
@@ -159,7 +159,7 @@ def _kind(use: _C.FormatUse) -> tuple[str, ...]:
 def _line_of_many(group: Sequence[tuple[str, _C.FormatUse]]) -> str:
     (path, use), more = group[0], len(group) - 1
     others = f" and {more} more file{'' if more == 1 else 's'}" if more else ""
-    return f"{path}{others}: {describe_use(use, sum(each.num_records for _, each in group))}"
+    return f"{path}{others}: {describe_use(use, sum(file_use.num_records for _, file_use in group))}"
 
 
 class TemplateTokens(Protocol):
@@ -177,14 +177,14 @@ def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: in
     """Raise ValueError, before data is labelled, if the model's chat template has a token without an
     embedding row.
 
-    settings: from `settle_policy`. Warns if only other tokens have no row, because data must not contain
+    settings: from `resolve_policy`. Warns if only other tokens have no row, because data must not contain
     them.
     """
     if tokenizer.vocab_size <= rows:
         return
     uses_own = settings.mask_policy == "spans" and settings.template in (None, "model")
     template = (tokenizer.chat_template or "") if uses_own else ""
-    beyond = [each for each in tokenizer.encode(template) if each >= rows]
+    beyond = [token for token in tokenizer.encode(template) if token >= rows]
     if beyond:
         raise ValueError(
             f"the chat template has {one_line(tokenizer.decode(beyond[:1]))} (token id {beyond[0]}): "

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsft.data.labelled_rows import LabelledRows, Tensors
-from fastsft.tokenizer.state import look_at_model, tokenizer_state
+from fastsft.tokenizer.state import digest_model, tokenizer_state
 
 _DIGEST_BYTES = 16
 
@@ -38,14 +38,14 @@ class LazyRows:
     def __init__(
         self, rows: LabelledRows, tokenizer: object, read_raw_data: Callable[[], Sequence[Any]] | None = None
     ) -> None:
-        look_at_model(tokenizer)
+        digest_model(tokenizer)
         self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
         self._read = read_raw_data
         self._raw_data: Sequence[Any] | None = None
         self._digests: npt.NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
+    def from_records(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
         """Make rows that were just labelled from `raw_data`."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
@@ -78,7 +78,7 @@ class LazyRows:
         rows: the records to compare; None: all, and the tokenizer's whole model.
         """
         if rows is None:
-            look_at_model(dataset.tokenizer)
+            digest_model(dataset.tokenizer)
         if not self.has_tokenizer(dataset.tokenizer):
             return False
         if "raw_data" not in dataset.__dict__:
@@ -90,8 +90,8 @@ class LazyRows:
             return False
         cached = dataset.cached_data_dict
         looked_at = [row for row in (range(len(records)) if rows is None else rows) if row not in cached]
-        found = _digests([records[row] for row in looked_at] if type(records) in (list, tuple) else records)
-        if found is None or not np.array_equal(found, self._digests[looked_at]):
+        digests = _digests([records[row] for row in looked_at] if type(records) in (list, tuple) else records)
+        if digests is None or not np.array_equal(digests, self._digests[looked_at]):
             return False
         self._raw_data = records
         return True
@@ -114,13 +114,13 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
     """Return a digest of 16 bytes for each record; None unless `records` is a plain list or tuple."""
     if type(records) not in (list, tuple):
         return None
-    found = []
+    digests = []
     for record in records:
         content = _content(record)
         if content is None:
             return None
-        found.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
-    return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, _DIGEST_BYTES // 8)
+        digests.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
+    return np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, _DIGEST_BYTES // 8)
 
 
 def _content(record: Any) -> bytes | None:

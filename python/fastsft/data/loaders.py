@@ -101,25 +101,25 @@ def train_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
     """Return a DataLoader of this rank's training micro-batches; by length, it reads every item once here."""
-    taken = as_read(args, dataset)
+    rows = as_read(args, dataset)
     batches = RankBatches(
-        args, args.train_batch_size, args.dataloader_drop_last, len(taken),
-        training_order(args, taken, tokenizer),
+        args, args.train_batch_size, args.dataloader_drop_last, len(rows),
+        training_order(args, rows, tokenizer),
     )  # fmt: skip
     shuffles = args.train_sampling_strategy == "random"
-    return _loader(args, taken, batches, collator, training=True, sets_epoch=shuffles)
+    return _loader(args, rows, batches, collator, training=True, sets_epoch=shuffles)
 
 
 def eval_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
     """Return a DataLoader of this rank's evaluation batches, in the data set's order or by length."""
-    taken = as_read(args, dataset)
+    rows = as_read(args, dataset)
     batches = RankBatches(
-        args, args.eval_batch_size, args.dataloader_drop_last, len(taken),
-        evaluation_order(args, taken, tokenizer),
+        args, args.eval_batch_size, args.dataloader_drop_last, len(rows),
+        evaluation_order(args, rows, tokenizer),
     )  # fmt: skip
-    return _loader(args, taken, batches, collator, training=False, sets_epoch=False)
+    return _loader(args, rows, batches, collator, training=False, sets_epoch=False)
 
 
 def _loader(

@@ -58,7 +58,7 @@ class SupervisedDataset(Dataset[Tensors]):
         super().__init__()
         say("Formatting inputs...")
         if is_rebound("preprocess"):
-            self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
+            self._hold(script_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
         self._rows = label_sources(learned_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
@@ -155,7 +155,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
     @cached_property
     def _lazy(self) -> LazyRows:
         rows = label_sources(learned_sources(self.raw_data), self.tokenizer)
-        return LazyRows.of(rows, self.tokenizer, self.raw_data)
+        return LazyRows.from_records(rows, self.tokenizer, self.raw_data)
 
     @property
     def native(self) -> _C.TokenDataset | None:
@@ -188,7 +188,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     def _item(self, i: int) -> Tensors:
         if is_rebound("preprocess"):
-            called = called_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
+            called = script_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
             return {key: value[0] for key, value in called.items()}
         lazy = self.__dict__.get("_lazy")
         if lazy is not None and "raw_data" not in self.__dict__ and lazy.has_tokenizer(self.tokenizer):
@@ -211,7 +211,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
             if not label or type(self.raw_data) not in (list, tuple):
                 return None
             alike = label_sources if lazy is None else lazy.rows.label_alike or label_sources
-            lazy = LazyRows.of(
+            lazy = LazyRows.from_records(
                 alike(learned_sources(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
             )
             self._lazy = lazy
@@ -286,7 +286,7 @@ remember_own(
 _NAMES = ("input_ids", "labels", "attention_mask")
 
 
-def called_columns(
+def script_columns(
     preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
 ) -> dict[str, Any]:
     """Return `input_ids`, `labels` and `attention_mask` that a script's `preprocess` makes for `sources`."""

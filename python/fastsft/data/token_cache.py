@@ -48,7 +48,7 @@ class Labelled:
     cache: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, labelled: _C.LabelledData) -> Labelled:
+    def from_native(cls, labelled: _C.LabelledData) -> Labelled:
         """Convert a native _C.LabelledData."""
         return cls(
             labelled.dataset, labelled.report, labelled.faults, labelled.num_faults, labelled.bad_records
@@ -61,10 +61,10 @@ LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 def tokenizer_digest(tokenizer: object) -> str | None:
     """Return a hash of everything that decides a fastsft Tokenizer's ids; None for another object."""
-    kept, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
-    if not isinstance(kept, KeptFiles) or not isinstance(native, _C.Tokenizer):
+    files_read, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
+    if not isinstance(files_read, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None
-    files = kept.digests
+    files = files_read.digests
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
     named = native.named  # the class, which config.json may name, decides missing names
     return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
@@ -110,9 +110,9 @@ def label_with_cache(
     (streams).
     """
     key = find_key() if is_known_before else None
-    found = open_cache(directory, key) if key else None
-    if found is not None:
-        return found
+    cached = open_cache(directory, key) if key else None
+    if cached is not None:
+        return cached
     remove_forgotten(directory)
     if key is None:
         return _write_cache(directory, find_key, label)
@@ -143,8 +143,8 @@ def _write_cache(
             raise DataError(f"{error}; the data cannot be read twice: use --data_cache none") from None
         tell(f"the token cache cannot be written, the data is labelled in memory: {error}")
         return label(None)
-    found = open_cache(directory, key, verify=False)
-    return found or label(None)
+    cached = open_cache(directory, key, verify=False)
+    return cached or label(None)
 
 
 def _digest(value: object) -> str:

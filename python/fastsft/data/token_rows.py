@@ -164,7 +164,7 @@ class TokenRows:
             note(numbers)
 
     @classmethod
-    def of(
+    def from_dataset(
         cls,
         dataset: object,
         model_max_length: int,
@@ -268,7 +268,7 @@ def lengths_of_parts(dataset: object, width: int) -> Lengths | None:
         return None if whole is None else Lengths(*(column[chosen] for column in whole))
     if type(dataset) is ConcatDataset:
         parts = [lengths_of_parts(part, width) for part in dataset.datasets]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            return Lengths(*(np.concatenate(columns) for columns in zip(*known, strict=True)))
+        lengths = [part for part in parts if part is not None]
+        if len(lengths) == len(parts):
+            return Lengths(*(np.concatenate(columns) for columns in zip(*lengths, strict=True)))
     return None

@@ -26,7 +26,7 @@ from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
-from fastsft.tokenizer.files import KeptFiles, write_tokenizer_words
+from fastsft.tokenizer.files import KeptFiles, write_compatible_config
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ def convert_model(
 
 def _bytes_of_small_files(tokenizer: Path, tensors: int) -> int:
     """Of what is written next to the numbers of the weights, about."""
-    files = sum(map(len, KeptFiles.of(tokenizer).contents.values()))
+    files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _ROOM_FOR_A_HEADER + _ROOM_FOR_CONFIGURATION
 
 
@@ -254,11 +254,11 @@ def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
     """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
-    kept = KeptFiles.of(tokenizer)
+    kept = KeptFiles.from_directory(tokenizer)
 
     def write(private: str) -> None:
         kept.write(Path(private))
-        write_tokenizer_words(private)
+        write_compatible_config(private)
 
     contents = [*_small_files(model, dtype), *files_of(write, folder).items()]
     return [write_durably(folder, name, content) for name, content in contents]

@@ -17,10 +17,10 @@ from fastsft.planning.device_memory import size_text
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held, holds_lock
 from fastsft.ranks.save_place import agreed_way, writes_small_files
-from fastsft.runtime.file_calls import tell_unremoved
+from fastsft.runtime.file_calls import warn_unremoved
 from fastsft.runtime.messages import tell_once
 from fastsft.runtime.output_files import digest_of, files_of, write_below
-from fastsft.tokenizer.files import write_tokenizer_words
+from fastsft.tokenizer.files import write_compatible_config
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -217,7 +217,7 @@ def recover_directory(directory: str | Path) -> list[str]:
     finish_file_sets(directory)
     unremoved: list[str] = []
     names = list(_C.remove_leftovers(str(directory), unremoved))
-    tell_unremoved(unremoved)
+    warn_unremoved(unremoved)
     return names
 
 
@@ -271,7 +271,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
     def write(private: str) -> None:
         tokenizer.save_pretrained(private)
-        write_tokenizer_words(private)
+        write_compatible_config(private)
 
     return [write_durably(folder, name, content) for name, content in files_of(write, folder).items()]
 

@@ -11,11 +11,11 @@ from fastsft.runtime.file_calls import removed
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import (
     ARGUMENTS,
+    archive_changed,
+    archive_foreign,
     is_written,
-    keep_aside,
-    keep_changed,
-    note_written,
-    written_in,
+    record_written,
+    recorded_files,
 )
 from fastsft.tokenizer.files import is_tokenizer_file
 
@@ -32,7 +32,7 @@ def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
         if path.is_symlink() or is_written(path):
             removed(path.unlink, path)
         else:
-            keep_aside(path)
+            archive_foreign(path)
 
 
 _kept_apart: set[str] = set()  # directories whose newest model is in a folder of its own
@@ -50,9 +50,9 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
     directory with the model of another program, not the file by which one of fastsft's is known.
     """
     digests = {file.name: (file.size, file.crc32c) for file in files}
-    if ARGUMENTS not in written_in(Path(directory)):
+    if ARGUMENTS not in recorded_files(Path(directory)):
         digests.pop(ARGUMENTS, None)
-    note_written(Path(directory), digests)
+    record_written(Path(directory), digests)
 
 
 def install_file_set(directory: str | Path, name: str) -> None:
@@ -71,8 +71,8 @@ def install_file_set(directory: str | Path, name: str) -> None:
     _kept_apart.discard(os.path.realpath(directory))
     files = _C.read_manifest(str(Path(directory) / name)).files
     digests = {file.name: (file.size, file.crc32c) for file in files}
-    keep_changed(Path(directory), digests)
-    note_written(Path(directory), digests)
+    archive_changed(Path(directory), digests)
+    record_written(Path(directory), digests)
     _remove_old_tokenizer(Path(directory), digests)
     if kept := _C.install_file_set(str(directory), name):
         tell(

@@ -67,8 +67,8 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
 
 def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:
     """Refuse ranks without a local rank: all ranks of a machine would use its first GPU."""
-    told = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
-    if world_size > 1 and gpus > 1 and not told:
+    is_set = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
+    if world_size > 1 and gpus > 1 and not is_set:
         raise ValueError(
             f"LOCAL_RANK: expected the number of this rank on its machine, which has {gpus} GPUs, got "
             "nothing; torchrun sets it for the ranks it starts, with LOCAL_WORLD_SIZE"

@@ -58,16 +58,16 @@ def repeated(
         try:
             return call()
         except OSError as error:
-            found = done() if number else None
-            if found is not None:
-                return found
+            result = done() if number else None
+            if result is not None:
+                return result
             if error.errno not in _PASSES or number == len(_PAUSES):
                 raise explained(error, operation, path) from error
             time.sleep(_PAUSES[number])
     raise AssertionError("the last try returns or raises")
 
 
-def is_of_limits(error: OSError) -> bool:
+def is_resource_limit(error: OSError) -> bool:
     """True if a limit of the machine caused an error that names no file, and not a bug."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 
@@ -92,8 +92,8 @@ def _free_space(path: str | os.PathLike[str]) -> str:
     with contextlib.suppress(OSError):  # of a working directory that is gone
         for folder in Path(path).absolute().parents:
             if folder.is_dir():
-                found = os.statvfs(folder)
-                return f"; {found.f_bavail * found.f_frsize} bytes are free there"
+                status = os.statvfs(folder)
+                return f"; {status.f_bavail * status.f_frsize} bytes are free there"
     return ""
 
 
@@ -103,7 +103,7 @@ _WORDS = re.compile(
 )
 
 
-def is_of_full_disk(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """True for an OSError of a full disk or quota, and for errors of fastsft and libraries that name one."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
@@ -117,7 +117,7 @@ class NotReplacedError(PermissionError):
     """A protected file has the name of a new one: the new file is not written, and the old one stays."""
 
 
-def tell_unremoved(lines: Iterable[str]) -> None:
+def warn_unremoved(lines: Iterable[str]) -> None:
     """Print once each file that could not be removed, with the reason."""
     for line in lines:
         tell_once(f"{line}; it stays where it is, and the run goes on")
@@ -133,7 +133,7 @@ def removed(remove: Callable[[], object], what: object) -> bool:
         return True
     except (OSError, _C.FileError) as error:
         reason = str(error) if isinstance(error, _C.FileError) else f"{what}: {error.strerror or error}"
-        tell_unremoved([reason])
+        warn_unremoved([reason])
         return False
     return True
 

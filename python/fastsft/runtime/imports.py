@@ -35,8 +35,8 @@ def bound_kept_products() -> None:
 
     Both libraries read the environment at their first product.
     """
-    for name, kept in KEPT_PRODUCTS.items():
-        os.environ.setdefault(name, kept)
+    for name, entries in KEPT_PRODUCTS.items():
+        os.environ.setdefault(name, entries)
 
 
 def load_native() -> ModuleType:

@@ -66,6 +66,6 @@ def _frames_of_others(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 def _joined(entries: Iterator[TracebackType]) -> TracebackType | None:
     last = None
-    for each in reversed(list(entries)):
-        last = TracebackType(last, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    for entry in reversed(list(entries)):
+        last = TracebackType(last, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return last

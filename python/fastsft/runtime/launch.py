@@ -89,12 +89,12 @@ def check_network(env: Mapping[str, str] | None = None) -> None:
     env = os.environ if env is None else env
     if "MASTER_PORT" in env:
         number_of(env, "MASTER_PORT", _PORTS.start, _PORTS.stop)
-    known = [name for _, name in socket.if_nameindex()]
-    wanted = [name.strip() for name in env.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip()]
-    for name in wanted:
-        if name not in known:
+    interfaces = [name for _, name in socket.if_nameindex()]
+    requested = [name.strip() for name in env.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip()]
+    for name in requested:
+        if name not in interfaces:
             raise ValueError(
-                f"GLOO_SOCKET_IFNAME: this machine has no interface {name!r}; it has {', '.join(known)}"
+                f"GLOO_SOCKET_IFNAME: this machine has no interface {name!r}; it has {', '.join(interfaces)}"
             )
 
 

@@ -92,7 +92,7 @@ class NewFile:
         if descriptor >= 0:
             _close(descriptor, self.path)
 
-    def take_name(self, name: str) -> None:
+    def rename_to(self, name: str) -> None:
         """Close the file and rename it to `name`; replaces a file or a link of that name.
 
         OSError if another program took the file's own name; NotReplacedError if the old file is protected.
@@ -151,7 +151,7 @@ def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[Ne
             yield file
             if durable:
                 file.sync()
-            file.take_name(path.name)
+            file.rename_to(path.name)
         except BaseException:
             file.discard()
             raise
@@ -172,8 +172,8 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         """Open the file of a try whose answer was lost: it is empty and belongs to this user."""
         with contextlib.suppress(OSError):
             descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
-            found = os.fstat(descriptor)
-            if found.st_size == 0 and found.st_uid == os.geteuid():
+            status = os.fstat(descriptor)
+            if status.st_size == 0 and status.st_uid == os.geteuid():
                 return descriptor
             os.close(descriptor)
         return None
@@ -184,8 +184,8 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         if not shared:
             raise
         descriptor = repeated("open", path, lambda: os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder))
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise OSError(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from fastsft.runtime.file_calls import NotReplacedError, is_of_full_disk
+from fastsft.runtime.file_calls import NotReplacedError, is_disk_full
 from fastsft.runtime.messages import tell, tell_once
 from fastsft.runtime.new_files import fresh_file
 from fastsft.runtime.regular_files import kind_of, read_json_object
@@ -72,20 +72,20 @@ def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
 def write_output(path: str | Path, content: _Content) -> None:
     """Replace one of fastsft's files in an output directory, but no file that fastsft did not write.
 
-    Another file of that name is archived with a message (`keep_aside`). A protected file stays, with a
+    Another file of that name is archived with a message (`archive_foreign`). A protected file stays, with a
     message.
     """
     path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
     digest = digest_of(new)
     try:
-        keep_aside(path, digest)
-        note_written(path.parent, {path.name: digest})
+        archive_foreign(path, digest)
+        record_written(path.parent, {path.name: digest})
         replace_file(path, new)
     except NotReplacedError as error:
         tell_once(f"{path} is not written: {error.strerror}")
 
 
-def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
+def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
     """Record the content that files are about to get: after a crash in between, they still count as
     fastsft's.
 
@@ -106,19 +106,19 @@ def note_written(directory: Path, digests: Mapping[str, Digest]) -> None:
             tell_once(f"{path}: {error.strerror}")
 
 
-def keep_changed(directory: Path, files: Mapping[str, Digest]) -> None:
+def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
     """Archive small model files in `directory` that others have replaced.
 
     files: names and digests that are about to be written; weights and files in folders are ignored. Does
     nothing unless the directory has a model on record (csrc/storage/file_set.cpp decides then).
     """
-    if ARGUMENTS in written_in(directory):
+    if ARGUMENTS in recorded_files(directory):
         for name, digest in files.items():
             if "/" not in name and not name.endswith(".safetensors"):
-                keep_aside(directory / name, digest)
+                archive_foreign(directory / name, digest)
 
 
-def keep_aside(path: Path, fresh: Digest | None = None) -> None:
+def archive_foreign(path: Path, fresh: Digest | None = None) -> None:
     """Rename a foreign file under one of our names to previous-<UTC time>-<name>, with a message.
 
     Files on record, and files equal to the new content `fresh`, are fastsft's. A link is replaced, not kept.
@@ -142,8 +142,8 @@ def keep_aside(path: Path, fresh: Digest | None = None) -> None:
 
 def _has_text(path: Path, text: str) -> bool:
     try:
-        found = path.lstat()
-        same_size = stat.S_ISREG(found.st_mode) and found.st_size == len(text.encode())
+        status = path.lstat()
+        same_size = stat.S_ISREG(status.st_mode) and status.st_size == len(text.encode())
         return same_size and path.read_bytes() == text.encode()
     except OSError:
         return False
@@ -174,15 +174,15 @@ def digest_of_file(path: str | Path) -> Digest:
     """Return length and checksum of a regular file. OSError if it cannot be read."""
     from fastsft import _C
 
-    found = _C.digest_file(str(path))
-    return int(found.size), int(found.crc32c)
+    digest = _C.digest_file(str(path))
+    return int(digest.size), int(digest.crc32c)
 
 
 def is_written(path: Path) -> bool:
     """True if the regular file `path` has content that fastsft wrote there."""
     from fastsft import _C
 
-    digests = written_in(path.parent).get(path.name, [])
+    digests = recorded_files(path.parent).get(path.name, [])
     try:
         return bool(digests) and digest_of_file(path) in digests
     except (OSError, _C.FileError):  # not readable by this process
@@ -198,7 +198,7 @@ def _digest_there(path: Path) -> Digest | None:
         return None
 
 
-def written_in(directory: Path) -> dict[str, list[Digest]]:
+def recorded_files(directory: Path) -> dict[str, list[Digest]]:
     """Return the recorded digests of a directory by file name; {} without a record that fastsft wrote."""
     path = directory / RECORD_NAME
     try:
@@ -216,11 +216,11 @@ def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
 
     Earlier content stays on record until its file is written again: a crash in between loses neither.
     """
-    record = written_in(directory)
+    record = recorded_files(directory)
     for name, digest in digests.items():
-        known = record.get(name, [])
-        there = _digest_there(directory / name) if len(known) > 1 else None
-        kept = [there] if there in known else known[-1:]
+        recorded = record.get(name, [])
+        there = _digest_there(directory / name) if len(recorded) > 1 else None
+        kept = [there] if there in recorded else recorded[-1:]
         record[name] = [*(other for other in kept if other != digest), digest]
     return json.dumps(record, sort_keys=True) + "\n"
 
@@ -234,7 +234,7 @@ def files_of(write: Callable[[str], object], within: Path | None = None) -> dict
     try:
         return _files_of(write, None)
     except Exception as error:  # a library in Rust has types of its own
-        if within is None or not (isinstance(error, OSError) or is_of_full_disk(error)):
+        if within is None or not (isinstance(error, OSError) or is_disk_full(error)):
             raise
     return _files_of(write, within)
 

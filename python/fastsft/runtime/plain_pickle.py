@@ -179,10 +179,10 @@ class _Machine:
 
     def _found(self, module: object, name: object) -> object:
         dotted = f"{module}.{name}"
-        found = self._names(dotted)
-        if found is None:
+        value = self._names(dotted)
+        if value is None:
             raise PlainPickleError(f"it names {dotted[:200]}, which plain data does not need")
-        return found
+        return value
 
     def _call(self, _: object) -> None:
         arguments, function = self._pop(), self._pop()

@@ -68,7 +68,7 @@ class RandomState(NamedTuple):
         }
 
     @classmethod
-    def of_json(cls, states: dict[str, Any]) -> RandomState:
+    def from_json(cls, states: dict[str, Any]) -> RandomState:
         """Make the states from the values of `to_json`."""
         import numpy as np
 
@@ -102,10 +102,10 @@ def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | No
         return None
     try:
         states: dict[str, Any] = read_json(path)
-        RandomState.of_json(states)
+        RandomState.from_json(states)
         for state in (states.get("reading") or {}).values():
             if state is not None:
-                RandomState.of_json(state)
+                RandomState.from_json(state)
     except _DAMAGED as error:
         raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
     return states
@@ -119,7 +119,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
     if states is None:
         return False
     try:
-        RandomState.of_json(states).set()
+        RandomState.from_json(states).set()
         if "cuda" in states and torch.cuda.is_available():
             # Without a context torch queues the call until a context exists.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))

@@ -41,7 +41,7 @@ class TimeLimits(Protocol):
     def world_size(self) -> int: ...
 
 
-def limit_of(args: TimeLimits, phase: str) -> float:
+def phase_limit(args: TimeLimits, phase: str) -> float:
     """Return the seconds that `phase` may go without progress; 0, no limit, for a lone rank by default."""
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
@@ -56,7 +56,7 @@ def deadline(args: TimeLimits, name: str) -> Iterator[None]:
 
     The process leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
     """
-    _enter(name, limit_of(args, name))
+    _enter(name, phase_limit(args, name))
     try:
         yield
     finally:

@@ -172,8 +172,8 @@ class _Storages:
         self._whole: torch.UntypedStorage | None = None
 
     def names(self, more: Names | None) -> Names:
-        known = tensor_names()
-        return lambda name: (None if more is None else more(name)) or known.get(name)
+        own = tensor_names()
+        return lambda name: (None if more is None else more(name)) or own.get(name)
 
     def storage(self, identity: object) -> object:
         """Map the storage of a persistent id: ("storage", kind, key, location, number of elements)."""
@@ -184,8 +184,8 @@ class _Storages:
                 pass
             case _:
                 raise PlainPickleError("a persistent id is not that of a storage")
-        if (known := self._known.get(key)) is not None:
-            return known
+        if (earlier := self._known.get(key)) is not None:
+            return earlier
         begin, size = self._records.place(f"data/{key}")
         begin += self._begin
         if self._whole is None:
@@ -193,9 +193,9 @@ class _Storages:
                 "torch.UntypedStorage",
                 torch.UntypedStorage.from_file(str(self._path), False, self._file_size),
             )
-        found = _Storage(self._whole[begin : begin + size], dtype)
-        self._known[key] = found
-        return found
+        mapped = _Storage(self._whole[begin : begin + size], dtype)
+        self._known[key] = mapped
+        return mapped
 
 
 @dataclass(frozen=True)

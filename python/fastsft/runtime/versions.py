@@ -45,7 +45,7 @@ def transformers_version() -> str | None:
 
 def library_major() -> int:
     """Return 4 or 5, the major release of transformers that is in use here; 4 if it is not installed."""
-    return 4 if (found := transformers_version()) is None or found.startswith("4.") else 5
+    return 4 if (installed := transformers_version()) is None or installed.startswith("4.") else 5
 
 
 def minor_version(version: str) -> str:
@@ -61,8 +61,8 @@ def torch_requirement() -> str:
 
 def torch_problem(version: str) -> str | None:
     """Return one line if a torch release is outside of the range, else None."""
-    first, last, found = (_numbers(each) for each in (TORCH_FIRST, TORCH_LAST, version))
-    if found is not None and first is not None and last is not None and first <= found <= last:
+    first, last, installed = (_numbers(release) for release in (TORCH_FIRST, TORCH_LAST, version))
+    if installed is not None and first is not None and last is not None and first <= installed <= last:
         return None
     return (
         f"fastsft goes with torch {TORCH_FIRST} to {TORCH_LAST}, got torch {version}; "

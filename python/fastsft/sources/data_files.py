@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastsft.runtime.regular_files import check_name, read_json_object
-from fastsft.sources.file_formats import NOT_DATA, kind_of_data, tell_rest
-from fastsft.sources.hub_files import PREFIX, files_of_hub, is_of_hub
+from fastsft.sources.file_formats import NOT_DATA, data_suffix, tell_rest
+from fastsft.sources.hub_files import PREFIX, fetch_hub_files, is_hub_path
 
 if TYPE_CHECKING:
     pass
@@ -64,19 +64,19 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
         path, weight = match[1], float(match[2])
         if not 0 < weight <= 1000:
             raise ValueError(f"{item}: the weight of a data file must lie above 0 and be at most 1000")
-    if is_of_hub(path):
-        found = files_of_hub(path, fetch)
+    if is_hub_path(path):
+        paths = fetch_hub_files(path, fetch)
     elif path == _STANDARD_INPUT or os.path.exists(path):
-        found = [path]
+        paths = [path]
     else:
-        found = sorted(glob.glob(path, recursive=True))
-    if not found:
+        paths = sorted(glob.glob(path, recursive=True))
+    if not paths:
         hint = (
             f"; a data set of the hub is {PREFIX}owner/name" if "/datasets/" in path and "://" in path else ""
         )
         raise ValueError(f"{path} is not a file, and no file's name matches it{hint}")
-    for each in found:
-        for path in files_of_directory(each) if os.path.isdir(each) else [each]:
+    for found in paths:
+        for path in directory_files(found) if os.path.isdir(found) else [found]:
             yield DataFile(path, weight)
 
 
@@ -84,7 +84,7 @@ _OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
 
 
-def files_of_directory(path: str) -> list[str]:
+def directory_files(path: str) -> list[str]:
     """Return the data files of a directory, in order.
 
     If `datasets` saved the directory, its state.json names them; otherwise all files of one format (.parquet,
@@ -128,25 +128,25 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
     if not _OF_MODELS.isdisjoint(names):
         raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
-    found = {name: kind for name in names if name not in NOT_DATA and (kind := kind_of_data(name))}
-    if not found:
+    suffixes = {name: kind for name in names if name not in NOT_DATA and (kind := data_suffix(name))}
+    if not suffixes:
         named = _pattern_below(folder) or f"{folder}/*.jsonl"
         raise ValueError(f"{path} is a directory; name its files: {named}")
-    kinds = sorted(set(found.values()))
+    kinds = sorted(set(suffixes.values()))
     if len(kinds) > 1:
         raise ValueError(
             f"{path} is a directory with files of several kinds ({', '.join(kinds)}); name those that are "
             f"meant: {folder}/*{kinds[0]}"
         )
-    of_files = [match[1] if (match := _SPLIT.search(name)) else "" for name in found]
+    of_files = [match[1] if (match := _SPLIT.search(name)) else "" for name in suffixes]
     splits = sorted(set(of_files) - {""})
     if len(splits) > 1 or (splits and "" in of_files and splits != ["train"]):
         raise ValueError(
             f"{path} is a directory with the splits {', '.join(splits)}; name one: "
             f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"
         )
-    tell_rest(path, [name for name in names if name not in found and name[0] not in "._"])
-    return [os.path.join(folder, name) for name in found]
+    tell_rest(path, [name for name in names if name not in suffixes and name[0] not in "._"])
+    return [os.path.join(folder, name) for name in suffixes]
 
 
 def _pattern_below(folder: str) -> str | None:
@@ -154,10 +154,10 @@ def _pattern_below(folder: str) -> str | None:
     first.
     """
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
-    files = [file for level in levels for file in sorted(level) if kind_of_data(file)]
+    files = [file for level in levels for file in sorted(level) if data_suffix(file)]
     files = [file for file in files if os.path.basename(file) not in NOT_DATA]
     if not files:
         return None
     first = next((file for file in files if "train" in file.removeprefix(folder)), files[0])
     split = _SPLIT.search(os.path.basename(first))
-    return os.path.join(os.path.dirname(first), f"{split[1] if split else ''}*{kind_of_data(first)}")
+    return os.path.join(os.path.dirname(first), f"{split[1] if split else ''}*{data_suffix(first)}")

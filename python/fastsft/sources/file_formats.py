@@ -30,7 +30,7 @@ MOST_RATIO = 2000
 ALWAYS_ALLOWED = 1 << 28  # unpacked bytes, at any ratio
 
 
-def kind_of_data(name: str) -> str | None:
+def data_suffix(name: str) -> str | None:
     """Return the suffix that makes a file in a directory a data file, such as `.jsonl.gz`; None for other
     files.
     """
@@ -203,7 +203,7 @@ class CsvLines:
     def _delimiter(self, header: str) -> str:
         if ".tsv" in self._name.lower():
             return "\t"
-        return next((each for each in ",\t;" if each in header), ",")
+        return next((character for character in ",\t;" if character in header), ",")
 
 
 def _some(names: list[str]) -> str:
@@ -318,5 +318,5 @@ def _fields() -> dict[str, str]:
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]
-    names = {"id", *_OF_PREFERENCE, *(name for each in formats for name in each.names)}
+    names = {"id", *_OF_PREFERENCE, *(name for entry in formats for name in entry.names)}
     return {FIELDS_VARIABLE: ",".join(sorted(names)), STEMS_VARIABLE: ",".join(_C.train_mark_stems())}

@@ -24,12 +24,12 @@ _PATH = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+
 _MOST_CARD_BYTES = 1 << 20
 
 
-def is_of_hub(path: str) -> bool:
+def is_hub_path(path: str) -> bool:
     """True for a path that begins with hf://."""
     return path.startswith("hf://")
 
 
-def files_of_hub(path: str, fetch: bool = True) -> list[str]:
+def fetch_hub_files(path: str, fetch: bool = True) -> list[str]:
     """Return the paths in the cache of the data files that `path` means (rules: hub_splits.py).
 
     Missing files are downloaded if `fetch`. If the hub does not answer, or without `fetch`, a complete copy
@@ -92,7 +92,7 @@ def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str,
             faults.append(f"{error} (the copy of commit {listing.commit} in the cache)")
             continue
         if asked:
-            _tell_copy(repository, listing, choice, [each for each in copies if each != listing])
+            _tell_copy(repository, listing, choice, [other for other in copies if other != listing])
             _tell(repository, choice)
         return paths
     why = "the hub was not reached" if asked else "nothing is downloaded here"
@@ -107,14 +107,14 @@ def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str,
 
 
 def _paths(repository: HubRepository, listing: Listing, choice: Choice) -> tuple[str, ...]:
-    found = {name: repository.path(listing, name) for name in choice.files}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: repository.path(listing, name) for name in choice.files}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(
-            f"{missing[0]}{more} of {len(found)} files {'is' if len(missing) == 1 else 'are'} missing"
+            f"{missing[0]}{more} of {len(paths)} files {'is' if len(missing) == 1 else 'are'} missing"
         )
-    return tuple(str(path) for path in found.values())
+    return tuple(str(path) for path in paths.values())
 
 
 def _card(repository: HubRepository, listing: Listing) -> Card:
@@ -147,7 +147,7 @@ def _tell_copy(
     shown = ", ".join(choice.files[:5]) + (" ..." if len(choice.files) > 5 else "")
     doubt = "" if listing.is_whole else "; whether the data set has more is not known"
     more = "".join(
-        f"; another copy is read as hf://datasets/{repository.name}@{each.commit}" for each in others[:1]
+        f"; another copy is read as hf://datasets/{repository.name}@{other.commit}" for other in others[:1]
     )
     warn_once(
         f"{repository.root}: the hub was not reached; read from the copy of commit {listing.commit} in the "

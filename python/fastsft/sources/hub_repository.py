@@ -98,10 +98,10 @@ class HubRepository:
 
         if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
             return None
-        found = huggingface_hub.try_to_load_from_cache(
+        cached = huggingface_hub.try_to_load_from_cache(
             self.name, name, revision=listing.commit, repo_type="dataset"
         )
-        return found if isinstance(found, str) and os.path.isfile(found) else None
+        return cached if isinstance(cached, str) and os.path.isfile(cached) else None
 
     def copies(self) -> list[Listing]:
         """Return the cached listings of this revision: first those with a recorded list, then snapshots of
@@ -116,8 +116,10 @@ class HubRepository:
         for path in written:
             with suppress(ValueError):
                 commits.append(read_regular(path, 1024).decode("ascii", "replace").strip())
-        found = [self._listed(commit) for commit in dict.fromkeys(commits) if _COMMIT.fullmatch(commit)]
-        return sorted((each for each in found if each.names), key=lambda each: not each.is_whole)
+        listings = [self._listed(commit) for commit in dict.fromkeys(commits) if _COMMIT.fullmatch(commit)]
+        return sorted(
+            (listing for listing in listings if listing.names), key=lambda listing: not listing.is_whole
+        )
 
     def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
         """Download `names`. Raises the first error, or an interrupt, without waiting for other downloads."""
@@ -201,6 +203,6 @@ class HubRepository:
         directory, there = self._directory / "snapshots" / commit, []
         with suppress(OSError):
             there = [
-                each.relative_to(directory).as_posix() for each in directory.rglob("*") if each.is_file()
+                path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()
             ]
         return Listing(commit, tuple(sorted(there)), is_whole=False)

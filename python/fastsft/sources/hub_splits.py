@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastsft.sources.file_formats import NOT_DATA, kind_of_data
+from fastsft.sources.file_formats import NOT_DATA, data_suffix
 
 Splits = dict[str, list[str]]  # sorted files by split
 
@@ -93,7 +93,7 @@ def kind_of(name: str) -> str | None:
     """
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
-    return kind_of_data(name) or (None if first is None else "." + ".".join(parts[first:]))
+    return data_suffix(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
@@ -101,18 +101,18 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
-    found: Splits = {}
+    splits: Splits = {}
     for inner, name in inside.items():
         if match := _SHARDED.fullmatch(inner):
-            found.setdefault(match[1], []).append(name)
-    if found:
-        return found
+            splits.setdefault(match[1], []).append(name)
+    if splits:
+        return splits
     for rule in (_in_directory, _in_file):
         for split in _KEYWORDS:
             if files := [name for inner, name in inside.items() if rule(split, inner)]:
-                found[split] = files
-        if found:
-            return found
+                splits[split] = files
+        if splits:
+            return splits
     return {"train": list(inside.values())} if inside else {}
 
 
@@ -140,9 +140,9 @@ def _is_shown(name: str, pattern: str) -> bool:
     """True unless the file is a description, or is hidden and the pattern does not ask for hidden files."""
     if name.rpartition("/")[2] in _IGNORED - {pattern.rpartition("/")[2]}:
         return False
-    parts, asked = name.split("/"), pattern.split("/")
-    hidden = [sum(part.startswith(".") for part in each) for each in (parts, asked)]
-    special = [sum(part.startswith("__") for part in each[:-1]) for each in (parts, asked)]
+    parts, requested = name.split("/"), pattern.split("/")
+    hidden = [sum(part.startswith(".") for part in names) for names in (parts, requested)]
+    special = [sum(part.startswith("__") for part in names[:-1]) for names in (parts, requested)]
     return hidden[0] == hidden[1] and special[0] == special[1]
 
 
@@ -161,19 +161,19 @@ def _matched(names: Iterable[str], pattern: str) -> list[str]:
 def _of_card(names: Sequence[str], configuration: Configuration) -> Splits:
     splits: Splits = {}
     for split, patterns in configuration.patterns.items():
-        found = [[each] if each in names else _matched(names, each) for each in patterns]
-        files = dict.fromkeys(name for each in found for name in each)
+        matches = [[pattern] if pattern in names else _matched(names, pattern) for pattern in patterns]
+        files = dict.fromkeys(name for pattern in matches for name in pattern)
         splits[split] = _some(list(files), f"its README.md names {_listed(patterns)}, where no file is")
     return splits
 
 
 def _default_of(card: Card, root: str) -> str:
-    default = [name for name, each in card.items() if name == "default" or each.is_default]
+    default = [name for name, configuration in card.items() if name == "default" or configuration.is_default]
     if len(card) == 1:
         default = list(card)
     if len(default) != 1:
         raise ValueError(
-            f"it has several configurations; name one: {_listed([f'{root}/{each}' for each in card])}"
+            f"it has several configurations; name one: {_listed([f'{root}/{name}' for name in card])}"
         )
     return default[0]
 
@@ -184,7 +184,7 @@ def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
     for name in splits.get("train", []):
         by_kind.setdefault(kind_of(name) or "", []).append(name)
     rest = by_kind.pop("", [])
-    if len(by_kind) != 1 or not kind_of_data(next(iter(by_kind))):
+    if len(by_kind) != 1 or not data_suffix(next(iter(by_kind))):
         raise ValueError(_no_choice(names, splits, root, list(by_kind)))
     others = {split: _pattern_of(names, files, root) for split, files in splits.items() if split != "train"}
     return Choice(next(iter(by_kind.values())), others, rest)
@@ -203,11 +203,11 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
     readable: dict[tuple[str, str], list[str]] = {}
     for split, files in (splits or {"": list(names)}).items():
         for name in files:
-            if kind := kind_of_data(name):
+            if kind := data_suffix(name):
                 readable.setdefault((split, kind), []).append(name)
     if not readable:
-        for name in filter(kind_of_data, names):
-            readable.setdefault(("", kind_of_data(name) or ""), []).append(name)
+        for name in filter(data_suffix, names):
+            readable.setdefault(("", data_suffix(name) or ""), []).append(name)
     ways = [_pattern_of(names, files, root) for files in readable.values()]
     if ways:
         return f"{reason}; name what is meant: {_listed(ways)}"
@@ -254,16 +254,16 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
     """Return the configurations in the texts of CARD_FILES by name. ValueError also for a card that
     `datasets` refuses.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")
-        found |= _metadata(_front_matter(text) if name.endswith(".md") else text, name)
-    listed = found.get("configs") or []
+        metadata |= _metadata(_front_matter(text) if name.endswith(".md") else text, name)
+    listed = metadata.get("configs") or []
     if not isinstance(listed, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("config_name"), str) for each in listed
+        isinstance(entry, dict) and isinstance(entry.get("config_name"), str) for entry in listed
     ):
         raise ValueError("the configs of its README.md: expected a list of entries with a config_name")
-    return {each["config_name"]: _configuration(each) for each in listed}
+    return {entry["config_name"]: _configuration(entry) for entry in listed}
 
 
 def _front_matter(text: str) -> str:
@@ -277,15 +277,15 @@ def _metadata(text: str, name: str) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        found = yaml.safe_load(text)
+        content = yaml.safe_load(text)
     except Exception as error:  # YAML's errors, and Python's for tags with bad values
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f", line {line + 1} of it"
         reason = getattr(error, "problem", None) or type(error).__name__
         raise ValueError(f"the metadata of its {name} cannot be read{where}: {reason}") from None
-    if found is not None and not isinstance(found, dict):
+    if content is not None and not isinstance(content, dict):
         raise ValueError(f"the metadata of its {name} cannot be read: expected names with values")
-    return found or {}
+    return content or {}
 
 
 def _configuration(entry: Mapping[str, Any]) -> Configuration:
@@ -293,7 +293,7 @@ def _configuration(entry: Mapping[str, Any]) -> Configuration:
     given = entry.get("data_files")
     patterns = {} if given is None else _patterns(given, entry["config_name"])
     placed = {
-        split: [_relative(posixpath.join(folder, each)) for each in of] for split, of in patterns.items()
+        split: [_relative(posixpath.join(folder, path)) for path in of] for split, of in patterns.items()
     }
     ignored = [field for field in _CHOOSE_RECORDS if entry.get(field) is not None]
     return Configuration(folder, placed, bool(entry.get("default")), ignored)
@@ -308,9 +308,9 @@ def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
     """Read `data_files`: a text, a list of texts, or entries with split and path."""
     entries = [("train", given)]
     if isinstance(given, list) and all(
-        isinstance(each, dict) and {*each} == {"split", "path"} for each in given
+        isinstance(entry, dict) and {*entry} == {"split", "path"} for entry in given
     ):
-        entries = [(each["split"], each["path"]) for each in given]
+        entries = [(entry["split"], entry["path"]) for entry in given]
     listed = [(split, [path] if isinstance(path, str) else path) for split, path in entries]
     if (
         not listed

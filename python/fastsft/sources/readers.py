@@ -66,11 +66,11 @@ def open_data(path: str) -> BinaryIO:
 def _await_writer(descriptor: int, path: str) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
-    end, told = time.monotonic() + SECONDS_TO_WAIT, False
-    while not poll.poll(1000 * (SECONDS_UNTIL_TOLD if not told else 1.0)):
-        if not told:
+    end, has_told = time.monotonic() + SECONDS_TO_WAIT, False
+    while not poll.poll(1000 * (SECONDS_UNTIL_TOLD if not has_told else 1.0)):
+        if not has_told:
             tell(f"{path} is a pipe: waiting for somebody to write to it")
-            told = True
+            has_told = True
         if time.monotonic() > end:
             raise ValueError(
                 f"{path}: expected data, got a pipe to which nobody has written for {SECONDS_TO_WAIT:g} s; "
@@ -91,14 +91,14 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
     from fastsft import _C
 
     try:
-        found = _C.detect_data_format(_C.DataInput(name, io.BytesIO(data).read, data_format=data_format))
+        detected = _C.detect_data_format(_C.DataInput(name, io.BytesIO(data).read, data_format=data_format))
     except (ValueError, RuntimeError):
         return data
-    if found == ("sharegpt", ""):
+    if detected == ("sharegpt", ""):
         if data_format == "auto" and _DOUBTFUL.search(data):
             _check_clear(data, name)
         return data
-    if found[0] == "text":
+    if detected[0] == "text":
         raise ValueError(f"{name}: records of text have no conversations that a script could read")
     parts: list[bytes] = []
     source = _C.DataInput(name, io.BytesIO(data).read, data_format=data_format)
@@ -136,9 +136,9 @@ def check_data_format(name: str) -> None:
     """Raise ValueError, listing the formats, unless `name` is a data format or "auto"."""
     from fastsft import _C
 
-    known = ["auto", *_C.data_formats()]
-    if name not in known:
-        raise ValueError(f"--data_format: expected one of {', '.join(known)}, got {name!r}")
+    names = ["auto", *_C.data_formats()]
+    if name not in names:
+        raise ValueError(f"--data_format: expected one of {', '.join(names)}, got {name!r}")
 
 
 def open_input(
@@ -224,9 +224,9 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
         if whole is not None:
             return whole
         if text.lstrip(" \n\t\r")[:1] == "[":
-            found: list[Any] = json.loads(text)
+            records: list[Any] = json.loads(text)
         else:
-            found = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
+            records = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
     except RecursionError:
         raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
     except UnicodeDecodeError as error:
@@ -234,9 +234,9 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
     except json.JSONDecodeError as error:
         raise ValueError(f"{_name(file)}: not JSON: {error}") from None
     if len(text) > limit:
-        for number, record in enumerate(found):
+        for number, record in enumerate(records):
             _check_record(record, f"{_name(file)}: record {number}", limit)
-    return found
+    return records
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -244,10 +244,10 @@ def _object(text: str) -> dict[str, Any] | None:
     if text.lstrip(" \n\t\r")[:1] != "{":
         return None
     try:
-        found: dict[str, Any] = json.loads(text)
+        content: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError:
         return None
-    return found
+    return content
 
 
 def _check_record(record: object, where: str, limit: int) -> None:
@@ -308,10 +308,10 @@ def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -
 
 def _check_installed(package: str, file: DataFile, what: str) -> None:
     try:
-        found = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(package)
     except ValueError:  # it is hidden
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise ValueError(
             f"{_name(file)} is {what}, which needs the package {package}: pip install {package}, or unpack "
             "it first"

@@ -119,9 +119,9 @@ def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
     Columns to read are known fields, lists of structs, and columns whose name, or a field of theirs, may say
     that a record is not learned.
     """
-    known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
+    fields = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
-    used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
+    used = [name for name, kind in types.items() if name in fields or _is_list_of_structs(kind)]
     if used:
         used += [name for name, kind in types.items() if name not in used and _may_mark(name, kind)]
     else:
@@ -131,8 +131,8 @@ def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
 
 def _may_mark(name: str, kind: object) -> bool:
     stems = os.environ.get(STEMS_VARIABLE, "").split(",")
-    words = (f"{name} {kind}" if str(kind).startswith("struct") else name).lower()
-    return any(stem in words for stem in stems if stem)
+    text = (f"{name} {kind}" if str(kind).startswith("struct") else name).lower()
+    return any(stem in text for stem in stems if stem)
 
 
 def _is_list_of_structs(kind: object) -> bool:

@@ -55,7 +55,7 @@ class KeptFiles:
     digests: dict[str, str]
 
     @classmethod
-    def of(cls, directory: str | Path) -> KeptFiles:
+    def from_directory(cls, directory: str | Path) -> KeptFiles:
         """Read the tokenizer files of `directory`, following links as for a model's weights.
 
         ValueError, naming the link, if it leaves the directory (links of the Hugging Face cache into its
@@ -106,18 +106,18 @@ _FILE, _SPECIAL = "tokenizer_config.json", "extra_special_tokens"
 _OLDER_CLASSES = {"TokenizersBackend": "PreTrainedTokenizerFast"}
 
 
-def write_tokenizer_words(directory: str | Path) -> None:
+def write_compatible_config(directory: str | Path) -> None:
     """Rewrite tokenizer_config.json for both releases of transformers; an unaffected file keeps its bytes."""
     path = Path(directory) / _FILE
     if not path.is_file():
         return
-    found = read_json_object(path)
-    made = tokenizer_words(found, has_json=(path.parent / "tokenizer.json").is_file())
-    if made != found:
+    config = read_json_object(path)
+    made = compatible_config(config, has_json=(path.parent / "tokenizer.json").is_file())
+    if made != config:
         replace_file(path, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
 
 
-def tokenizer_words(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
+def compatible_config(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
     """Return tokenizer_config.json with the class and the special tokens as transformers 4 and 5 both read
     them.
 
@@ -129,8 +129,8 @@ def tokenizer_words(config: Mapping[str, Any], *, has_json: bool) -> dict[str, A
         made["tokenizer_class"] = _OLDER_CLASSES[name]
     if isinstance(made.get(_SPECIAL), list):  # transformers 4 takes an object alone
         listed = made.pop(_SPECIAL)
-        known = made.get("additional_special_tokens") or []
-        made["additional_special_tokens"] = [*known, *(each for each in listed if each not in known)]
+        older = made.get("additional_special_tokens") or []
+        made["additional_special_tokens"] = [*older, *(token for token in listed if token not in older)]
     return made
 
 
@@ -161,10 +161,10 @@ class TrainedTemplate:
         """
         path = directory / "tokenizer_config.json"
         config = read_json_object(path)
-        known = config.get("chat_template")
+        templates = config.get("chat_template")
         names = [_NAME, path.name]
-        if isinstance(known, list) and not (directory / _NAME).exists():
-            others = [self._other(item) for item in known if _name_of(item) != "default"]
+        if isinstance(templates, list) and not (directory / _NAME).exists():
+            others = [self._other(item) for item in templates if _name_of(item) != "default"]
             config["chat_template"] = [{"name": "default", "template": self.text}, *others]
             names.remove(_NAME)  # the file would hide the others
         else:
@@ -195,15 +195,15 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
     name: of several named templates; None for "default". None if there is no template. ValueError for an
     unknown name and an unreadable config.
     """
-    folder, wanted = Path(directory), name or "default"
-    next_to_it = _template_file(folder, wanted)
+    folder, requested = Path(directory), name or "default"
+    next_to_it = _template_file(folder, requested)
     if next_to_it is not None:
         return read_text(next_to_it, what="a chat template")
     texts = _templates_of_config(folder)
-    if name is not None and wanted not in texts:
-        known = ", ".join(map(str, texts)) or "no chat template"
-        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
-    return texts.get(wanted)
+    if name is not None and requested not in texts:
+        names = ", ".join(map(str, texts)) or "no chat template"
+        raise ValueError(f"--chat_template_name: got {name!r}; the model has {names}")
+    return texts.get(requested)
 
 
 def read_tool_template(directory: str | Path) -> str | None:
@@ -225,10 +225,10 @@ def _template_file(folder: Path, name: str) -> Path | None:
 
 
 def _templates_of_config(folder: Path) -> dict[str, str]:
-    found = read_config(folder).get("chat_template")
-    if isinstance(found, list):
-        items = [item for item in found if isinstance(item, dict)]
+    content = read_config(folder).get("chat_template")
+    if isinstance(content, list):
+        items = [item for item in content if isinstance(item, dict)]
         pairs = [(item.get("name"), item.get("template")) for item in items]
     else:
-        pairs = [("default", found)]
+        pairs = [("default", content)]
     return {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}

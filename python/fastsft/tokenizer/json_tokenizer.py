@@ -92,9 +92,9 @@ def has_byte_pair_files(directory: Path) -> bool:
     kind = tokenizer_class(directory)
     if kind in (_GPT2, _QWEN2):
         return True
-    found = f"of {kind}" if kind else "of a class that no file names (tokenizer_class)"
+    described = f"of {kind}" if kind else "of a class that no file names (tokenizer_class)"
     raise ValueError(
-        f"{directory}: expected a tokenizer.json, got {VOCAB} and {MERGES} {found}; those of {_GPT2} and "
+        f"{directory}: expected a tokenizer.json, got {VOCAB} and {MERGES} {described}; those of {_GPT2} and "
         f"{_QWEN2} are read. transformers writes a tokenizer.json: "
         "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
     )

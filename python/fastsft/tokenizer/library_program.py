@@ -90,12 +90,12 @@ class Library:
 
     def _add_tokens(self, tokenizers: ModuleType, added: list[dict[str, Any]]) -> None:
         in_file = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
-        known, chosen = set(in_file), []
+        texts, chosen = set(in_file), []
         for given in added:
             text = given["token"]["content"]
-            if text not in known or given["replaces_file" if text in in_file else "replaces_other"]:
+            if text not in texts or given["replaces_file" if text in in_file else "replaces_other"]:
                 chosen.append(tokenizers.AddedToken(**given["token"]))
-                known.add(text)
+                texts.add(text)
         self._tokenizer.add_tokens(chosen)
 
     def _around(self) -> tuple[list[int], list[int]]:

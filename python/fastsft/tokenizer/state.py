@@ -76,9 +76,9 @@ def _part_state(part: object) -> tuple[object, ...]:
 def _content_of(part: object) -> tuple[object, ...]:
     """Return the words of a Trie, or the settings with which a SentencePieceProcessor cuts."""
     attributes = getattr(part, "__dict__", {})
-    words = attributes.get("_tokens")
+    cut_at = attributes.get("_tokens")
     return (
-        frozenset(words) if isinstance(words, set) else None,
+        frozenset(cut_at) if isinstance(cut_at, set) else None,
         id(attributes.get("data")),
         id(attributes.get("_processor")),
         tuple([repr(attributes.get(name)) for name in PIECE_FLAGS]),
@@ -133,7 +133,7 @@ _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġr
 _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
 
 
-def look_at_model(tokenizer: object) -> None:
+def digest_model(tokenizer: object) -> None:
     """Digest the model of `tokenizer` as it is now; takes tens of milliseconds, so once an epoch at most."""
     content = _model_content(tokenizer)
     if content is not None:

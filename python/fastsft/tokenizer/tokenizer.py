@@ -15,7 +15,7 @@ from fastsft.tokenizer.files import (
     KeptFiles,
     TrainedTemplate,
     read_chat_template,
-    write_tokenizer_words,
+    write_compatible_config,
 )
 from fastsft.tokenizer.json_tokenizer import (
     has_byte_pair_files,
@@ -51,7 +51,7 @@ class Tokenizer:
     ) -> None:
         self.native = native
         self.directory = Path(directory).absolute()
-        self.files = KeptFiles.of(directory)
+        self.files = KeptFiles.from_directory(directory)
         self.legacy = native.legacy
         self.add_bos_token: bool = native.adds_bos
         self.add_eos_token: bool = native.adds_eos
@@ -202,10 +202,10 @@ class Tokenizer:
 
     @pad_token.setter
     def pad_token(self, token: str | None) -> None:
-        found = -1 if token is None else self.native.find_token(token)
-        if token is not None and found < 0:
+        token_id = -1 if token is None else self.native.find_token(token)
+        if token is not None and token_id < 0:
             raise ValueError(f'pad_token "{token}" is not in the vocabulary')
-        self._pad_token_id = found
+        self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:
         """Write the files as they were loaded, with pad_token, model_max_length and padding_side updated.
@@ -222,7 +222,7 @@ class Tokenizer:
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
-        write_tokenizer_words(target)
+        write_compatible_config(target)
         written = [] if self.trained_template is None else self.trained_template.write(target)
         others = sorted((target / TEMPLATES).glob("*.jinja"))
         return [
@@ -249,7 +249,7 @@ def _content(token: object) -> object:
 
 def _patch(path: Path, changes: dict[str, object]) -> None:
     """Replace the values that differ; a file without differences keeps its bytes."""
-    known = read_json_object(path) if path.exists() else {}
-    differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
+    content = read_json_object(path) if path.exists() else {}
+    differing = {key: value for key, value in changes.items() if _content(content.get(key)) != value}
     if differing:
-        replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")
+        replace_file(path, json.dumps({**content, **differing}, indent=2, ensure_ascii=False) + "\n")

@@ -34,7 +34,7 @@ _known: weakref.WeakKeyDictionary[object, tuple[tuple[object, ...], _C.Tokenizer
 _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to_ids", "pad_token_id")
 
 
-def native_of(tokenizer: object) -> _C.Tokenizer | None:
+def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
     """Return the equal native tokenizer of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set
     up now, or None.
 
@@ -50,9 +50,9 @@ def native_of(tokenizer: object) -> _C.Tokenizer | None:
     return _remembered(tokenizer) if hasattr(tokenizer, "__dict__") else None
 
 
-def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
-    """Return `native_of`. ValueError, beginning with `what`, the thing that needs it, if there is none."""
-    native = native_of(tokenizer)
+def require_native_tokenizer(tokenizer: object, what: str) -> _C.Tokenizer:
+    """Return the native tokenizer. ValueError, beginning with `what`, which needs it, if there is none."""
+    native = find_native_tokenizer(tokenizer)
     if native is None:
         raise ValueError(
             f"{what}: {type(tokenizer).__name__} has no native equal in fastsft; load the tokenizer with "
@@ -61,7 +61,7 @@ def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
     return native
 
 
-def why_called(tokenizer: object) -> str:
+def why_not_native(tokenizer: object) -> str:
     """Explain to the user why a tokenizer has no native equal."""
     changed = foreign_methods_of(tokenizer)
     if not changed and is_slow_llama(tokenizer):
@@ -72,11 +72,11 @@ def why_called(tokenizer: object) -> str:
 
 
 def _remembered(tokenizer: object) -> _C.Tokenizer | None:
-    state, known = tokenizer_state(tokenizer), _known.get(tokenizer)
-    if known is None or known[0] != state:
-        known = (state, _made(tokenizer))
-        _known[tokenizer] = known
-    return known[1]
+    state, remembered = tokenizer_state(tokenizer), _known.get(tokenizer)
+    if remembered is None or remembered[0] != state:
+        remembered = (state, _made(tokenizer))
+        _known[tokenizer] = remembered
+    return remembered[1]
 
 
 def _made(tokenizer: object) -> _C.Tokenizer | None:
@@ -94,7 +94,7 @@ def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
     if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
         return False
-    if not all(is_written_in(each, "sentencepiece") for each in encode):
+    if not all(is_written_in(method, "sentencepiece") for method in encode):
         return False
     read = tokenizer.get_spm_processor(getattr(tokenizer, "from_slow", False))
     if any(getattr(pieces, name, None) != getattr(read, name, None) for name in PIECE_FLAGS):
@@ -269,7 +269,7 @@ def _of_transformers(
             f"cannot be imported ({error}): pip install transformers"
         ) from None
     warn_once(f"set by the script, and given the tokenizer of transformers: train.{', train.'.join(names)}")
-    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+    loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
         directory, use_fast=False, model_max_length=model_max_length, padding_side=padding_side
     )
-    return found
+    return loaded

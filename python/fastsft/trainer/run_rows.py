@@ -36,11 +36,11 @@ class RunRows:
         self._position, self._is_restored = None, states is not None
         if states is None:
             return
-        RandomState.of_json(states).set()
+        RandomState.from_json(states).set()
         reading = states.get("reading")
         if reading is not None:
-            ahead = reading["ahead"] and RandomState.of_json(reading["ahead"])
-            self._position = ReadPosition(RandomState.of_json(reading["epoch"]), ahead)
+            ahead = reading["ahead"] and RandomState.from_json(reading["ahead"])
+            self._position = ReadPosition(RandomState.from_json(reading["epoch"]), ahead)
 
     def tell_epoch(self, epoch: int) -> None:
         """A data set that has `set_epoch` hears of `epoch` where accelerate tells it."""

@@ -75,11 +75,13 @@ class TrainerData:
     def _read_rows(self, dataset: object, *, needs_labels: bool = True) -> TokenRows:
         """The known facts of the rows of `dataset`; none where a collator makes them of its items."""
         collated = not only_stacks(self._data_collator)
-        rules = ItemRules.of(self.args, self._data_collator, self.processing_class, self.model)
+        rules = ItemRules.from_trainer(self.args, self._data_collator, self.processing_class, self.model)
         rules.needs_labels = needs_labels
         agreement = Agreement("looking at a data set")
         rows = agreement.attempt(
-            lambda: TokenRows.of(dataset, self.args.model_max_length, collated=collated, rules=rules)
+            lambda: TokenRows.from_dataset(
+                dataset, self.args.model_max_length, collated=collated, rules=rules
+            )
         )
         known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
         assert rows is not None

@@ -21,7 +21,7 @@ from fastsft.model.words.files import write_both_words
 from fastsft.runtime.file_calls import repeated
 from fastsft.runtime.new_files import NewFile, make_folders, opened_folder, sync_folder
 from fastsft.runtime.output_files import files_of
-from fastsft.tokenizer.files import write_tokenizer_words
+from fastsft.tokenizer.files import write_compatible_config
 from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.held_files import changed, check_same
 from fastsft.weight_sync.interfaces import Engine, Message
@@ -198,7 +198,7 @@ def huggingface_files(
                 _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
-                write_tokenizer_words(folder)
+                write_compatible_config(folder)
 
         content = {name: text.encode() for name, text in (texts or {}).items()}
         state.huggingface_files = (key, {**content, **files_of(write)})

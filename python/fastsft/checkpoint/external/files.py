@@ -21,7 +21,7 @@ from fastsft.model.directory import (
 from fastsft.model.file_sets import install_file_set, note_file_set
 from fastsft.model.words.files import write_both_words
 from fastsft.runtime.output_files import files_of, replace_file
-from fastsft.tokenizer.files import write_tokenizer_words
+from fastsft.tokenizer.files import write_compatible_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -150,7 +150,7 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
         tokenizer = _tokenizer(trainer)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
-            write_tokenizer_words(folder)
+            write_compatible_config(folder)
 
     contents = files_of(write, staging)
     if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle

@@ -101,8 +101,8 @@ def _prompt(chat: _C.ChatTemplate) -> str:
 
 def _written(*parts: str) -> str:
     """Return a Jinja expression that writes literals, and variables by their names."""
-    words = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
-    return "{{- " + " ~ ".join(words) + " -}}" if words else ""
+    values = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
+    return "{{- " + " ~ ".join(values) + " -}}" if values else ""
 
 
 def _quoted(text: str) -> str:

@@ -29,7 +29,7 @@ WHY = "mask_policy_reason"  # in `describe`: the reason of auto's choice
 class LabelSettings:
     """The mask policy and its options; the defaults are FastChat's.
 
-    mask_policy: "fastchat", "spans", or "auto", which `mask_policy.settle_policy` resolves. template: a name
+    mask_policy: "fastchat", "spans", or "auto", which `mask_policy.resolve_policy` resolves. template: a name
     in `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
     "all", "last", or "each": all, in a row each. "all" becomes "each" for a model's own template that
     rewrites earlier replies, and "each_with_thoughts" if it rewrites only thoughts. role_map: name in the
@@ -38,7 +38,7 @@ class LabelSettings:
     a token that spans the end of a prompt and the beginning of its reply: "merge", or "split" into the tokens
     of inference (spans only). template_date: the day given to a model's own template, in ISO form; None:
     today. why: the reason of auto's choice. has_tools: False if no record has tools; a template for tools is
-    then ignored (`conversation_labels.settings_for`).
+    then ignored (`conversation_labels.detect_tools`).
     """
 
     mask_policy: str = "fastchat"
@@ -152,10 +152,10 @@ def make_labeller(
     return build(max_length, model.prompts if model and prompts else model)
 
 
-def _turns(asked: str, model: OwnTemplate | None) -> str:
-    if asked != "all" or model is None:
-        return asked
-    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else asked
+def _turns(requested: str, model: OwnTemplate | None) -> str:
+    if requested != "all" or model is None:
+        return requested
+    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else requested
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
@@ -177,7 +177,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     }
 
 
-def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
+def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
     """Return one line about `describe`, used on every page. more: inserted before the reason."""
     stop = one_line(labelling["stop_token"])
     if labelling.get("train_turns") == EACH:
@@ -190,14 +190,14 @@ def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
 
 
 def labels_of(dataset: object) -> str | None:
-    """Return `label_words` of a data set that fastsft labelled; None if a script made the labels."""
+    """Return `describe_labels` of a data set that fastsft labelled; None if a script made the labels."""
     labelling = getattr(dataset, "labelling", None)
     if not isinstance(labelling, Mapping) or "mask_policy" not in labelling:
         return None
-    return label_words(labelling)
+    return describe_labels(labelling)
 
 
-def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
+def label_identity(labelling: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that change labels: without the reason, the limit, and the date, which may or may
     not.
     """

@@ -15,7 +15,7 @@ from fastsft.data.chat.template_choice import MODEL, template_name, template_sou
 from fastsft.tokenizer.files import TrainedTemplate
 from fastsft.tokenizer.interfaces import NamedTokens
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.tokenizer.transformers_tokenizer import native_of, needed_native
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer, require_native_tokenizer
 
 T = TypeVar("T")
 _FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
@@ -26,7 +26,7 @@ _MARKS = {
 }
 
 
-def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
+def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
     """Return `settings` with the policy that auto resolves to for this tokenizer, and the reason.
 
     FastChat's policy is chosen, as in its scripts, unless a flag needs spans or a probe shows that FastChat's
@@ -46,9 +46,9 @@ def settle_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSetti
     return replace(settings, mask_policy="spans", template=named, why=f"{problem}; {whose}")
 
 
-def settle_arguments(data_args: T, tokenizer: NamedTokens) -> T:
-    """Return DataArguments with the policy of `settle_policy`: a copy if the policy was auto."""
-    settled = settle_policy(LabelSettings.from_arguments(data_args), tokenizer)
+def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
+    """Return DataArguments with the policy of `resolve_policy`: a copy if the policy was auto."""
+    settled = resolve_policy(LabelSettings.from_arguments(data_args), tokenizer)
     if getattr(data_args, "mask_policy", None) != AUTO:
         return data_args
     chosen = copy.copy(data_args)
@@ -61,7 +61,7 @@ def settle_arguments(data_args: T, tokenizer: NamedTokens) -> T:
     return chosen
 
 
-def settle_script_policy(settings: LabelSettings) -> LabelSettings:
+def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
     """Resolve auto in a script that calls FastChat's functions: FastChat's policy, unless a flag needs
     spans.
     """
@@ -70,7 +70,7 @@ def settle_script_policy(settings: LabelSettings) -> LabelSettings:
     return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
 
 
-def pad_for(settings: LabelSettings, tokenizer: NamedTokens) -> None:
+def set_pad_token(settings: LabelSettings, tokenizer: NamedTokens) -> None:
     """Set the pad token to the unknown token, as FastChat does; with spans any pad token will do."""
     if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
@@ -80,7 +80,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
     """Explain why FastChat's script cannot label with this tokenizer; None if it can."""
     if tokenizer.unk_token_id is None:
         return "the tokenizer has no unk token, with which FastChat pads"
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     if native is None:
         return None  # the tokenizer is called, as in FastChat
     if native.find_token("</s>") < 0:
@@ -113,7 +113,7 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
         return settings.template, "the template is named by --template"
     if template_source(tokenizer) is not None:
         return None, "the template is the model's own"
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     for name, marks in _MARKS.items():
         if native is not None and all(_is_special(native, mark) for mark in marks):
             return name, f"the model has no chat template, and its tokenizer the tokens of {name}"
@@ -152,14 +152,18 @@ def _is_special(native: _C.Tokenizer, text: str) -> bool:
 def _other_template(tokenizer: object) -> str:
     """Note that the model has a template of its own, which is not trained; "" if it has none."""
     source = template_source(tokenizer)
-    if source is None or native_of(tokenizer) is None or source == jinja_form_for(_FASTCHAT, tokenizer):
+    if (
+        source is None
+        or find_native_tokenizer(tokenizer) is None
+        or source == jinja_form_for(_FASTCHAT, tokenizer)
+    ):
         return ""
     return "; the model's own chat template is another: --mask_policy spans trains with that"
 
 
 def jinja_form_for(name: str, tokenizer: object) -> str:
     """Return `jinja_form` with a tokenizer's BOS."""
-    native = needed_native(tokenizer, f"the chat template {name}")
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     return jinja_form_of(name, native)
 
 

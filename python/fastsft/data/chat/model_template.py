@@ -83,18 +83,18 @@ class ModelTemplate:
         self._renderers: list[_Renderer] = []
         self._killed = 0
         try:
-            found = self._endings()
+            around = self._endings()
         finally:
             self.close()
         ends, self.reply_ending = find_ends(
-            found, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+            around, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
         )
         self.stop_token = ends.reply
         self.call_stop_token = ends.call if ends.call != ends.reply else ""
         self._settings["ends"] = ends
-        if found.rest_of_prompt:
+        if around.rest_of_prompt:
             tell(
-                f"chat template: its prompt for a reply ends with {found.rest_of_prompt!r}, and a reply "
+                f"chat template: its prompt for a reply ends with {around.rest_of_prompt!r}, and a reply "
                 "without thoughts goes on otherwise: it is learned from where the two part"
             )
         if ends.next_turn:
@@ -304,7 +304,7 @@ class Endings(NamedTuple):
     rest_of_prompt: str
 
 
-def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
+def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
     """Return the tokens that end replies, and the text after a reply's content up to the end of its stop
     token.
 
@@ -313,18 +313,18 @@ def find_ends(found: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple
     the last reply. Failing that, the special token, other than BOS, with which a user's message begins after
     a reply, and for calls the token with which a tool's result begins. ValueError if there is none either.
     """
-    last = _specials(found.last, native)
+    last = _specials(around.last, native)
     if last:
-        shared = _specials(found.last[: common_length(found.last, found.middle)], native)
+        shared = _specials(around.last[: common_length(around.last, around.middle)], native)
         controls = [token for token in shared if native.is_control(native.find_token(token))]
         stop = eos if eos in shared else (controls or last)[0]
-        return Ends(stop, _call_stop(found.call, stop, native)), _up_to(found.last, stop)
-    middle, after_call = (_specials(text, native) for text in (found.middle, found.after_call))
-    if middle and middle[0] != bos and found.middle.lstrip().startswith(middle[0]):
-        begins = bool(after_call) and found.after_call.lstrip().startswith(after_call[0])
-        return Ends(middle[0], after_call[0] if begins else "", True), _up_to(found.middle, middle[0])
+        return Ends(stop, _call_stop(around.call, stop, native)), _up_to(around.last, stop)
+    middle, after_call = (_specials(text, native) for text in (around.middle, around.after_call))
+    if middle and middle[0] != bos and around.middle.lstrip().startswith(middle[0]):
+        begins = bool(after_call) and around.after_call.lstrip().startswith(after_call[0])
+        return Ends(middle[0], after_call[0] if begins else "", True), _up_to(around.middle, middle[0])
     raise ValueError(
-        f"the chat template ends a reply with {found.last!r}, which holds no special token: a model trained "
+        f"the chat template ends a reply with {around.last!r}, which holds no special token: a model trained "
         "with it would not stop; use a named template (--template)"
     )
 
@@ -344,8 +344,8 @@ def _specials(text: str, native: _C.Tokenizer) -> list[str]:
     data = text.encode()
     ids, offsets = native.encode_with_offsets(data)
     pairs = zip(ids, offsets, strict=True)
-    found = (data[begin:end].decode().strip() for token, (begin, end) in pairs if native.is_special(token))
-    return [text for text in found if text]
+    tokens = (data[begin:end].decode().strip() for token, (begin, end) in pairs if native.is_special(token))
+    return [text for text in tokens if text]
 
 
 def _up_to(text: str, stop: str) -> str:

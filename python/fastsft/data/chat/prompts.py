@@ -77,9 +77,11 @@ class Prompts:
         """Text between a reply's prompt and its content, once another message follows."""
         if not self._is_own:
             return ""
-        asked = {"role": "user", "content": "Hi"}
-        first = self._explained([asked]).text_bytes.decode()
-        later = self._explained([asked, {"role": "assistant", "content": _MARK}, asked]).text_bytes.decode()
+        question = {"role": "user", "content": "Hi"}
+        first = self._explained([question]).text_bytes.decode()
+        later = self._explained(
+            [question, {"role": "assistant", "content": _MARK}, question]
+        ).text_bytes.decode()
         follows = later.startswith(first) and _MARK in later
         return later[len(first) :].partition(_MARK)[0] if follows else ""
 

@@ -74,10 +74,10 @@ def check_prompt(model: ModelTemplate) -> None:
         return
     reply = TURNS[0][1]
     dialogue = (None, [("user", TURNS[0][0], False, ""), ("assistant", reply, True, "")], "")
-    whole, asked = (
+    whole, prompt = (
         "".join(text for text, _, _ in write([dialogue])[0][0]) for write in (model, model.prompts)
     )
-    lead = whole.removeprefix(asked).partition(reply)[0]
+    lead = whole.removeprefix(prompt).partition(reply)[0]
     if lead.strip():
         raise ValueError(
             f"the chat template ignores add_generation_prompt and writes {lead!r} before a reply, which "

@@ -57,9 +57,9 @@ def choose_template(
     for_tools = tool_source(tokenizer) if has_tools and chat_template_name is None else None
     model = own_template(source, for_tools, tokenizer, native, day)
     if name != MODEL and isinstance(model, ModelTemplate):
-        known = recognise(source, model, native)
-        if known is not None:
-            return known, None
+        named = recognise(source, model, native)
+        if named is not None:
+            return named, None
     return MODEL, model
 
 
@@ -149,32 +149,31 @@ def template_name(name: str) -> str:
     try:
         return _C.canonical_template_name(name)
     except ValueError as error:
-        said, _, known = str(error).partition("; known: ")
-        near = nearest_name(name, known.split(", "))
+        reason, _, names = str(error).partition("; known: ")
+        near = nearest_name(name, names.split(", "))
         nearest = "" if near is None else f"the nearest is {near}; "
         raise ValueError(
-            f"--template: {said}; {nearest}--template {MODEL} is the model's own template; known: {MODEL}, "
-            f"{known}"
+            f"--template: {reason}; {nearest}--template {MODEL} is the model's own template; known: {MODEL}, "
+            f"{names}"
         ) from None
 
 
-def nearest_name(name: str, known: list[str]) -> str | None:
+def nearest_name(name: str, names: list[str]) -> str | None:
     """Return the known name with the same letters and digits, of the same family, or a few slips away; or
     None.
     """
-    wanted = _plain(name)
-    by_plain = {_plain(each): each for each in reversed(known)}
-    if wanted in by_plain:
-        return by_plain[wanted]
-    starts = [each for each in by_plain if each and (wanted.startswith(each) or each.startswith(wanted))]
-    if starts and wanted:
-        return by_plain[
-            max(starts, key=lambda each: (len(each) if wanted.startswith(each) else 0, -len(each)))
-        ]
-    family = re.match(r"[a-z]*", wanted)
+    plain = _plain(name)
+    by_plain = {_plain(other): other for other in reversed(names)}
+    if plain in by_plain:
+        return by_plain[plain]
+    starts = [other for other in by_plain if other and (plain.startswith(other) or other.startswith(plain))]
+    if starts and plain:
+        nearest = max(starts, key=lambda other: (len(other) if plain.startswith(other) else 0, -len(other)))
+        return by_plain[nearest]
+    family = re.match(r"[a-z]*", plain)
     stem = family[0] if family else ""
-    near = min((slips(stem, _stem(each), _MOST_SLIPS), index) for index, each in enumerate(known))
-    return known[near[1]] if len(stem) > 3 and near[0] <= _MOST_SLIPS else None
+    near = min((slips(stem, _stem(other), _MOST_SLIPS), index) for index, other in enumerate(names))
+    return names[near[1]] if len(stem) > 3 and near[0] <= _MOST_SLIPS else None
 
 
 def _plain(name: str) -> str:
@@ -310,5 +309,5 @@ def _problem(plain: ModelTemplate, tools: ModelTemplate) -> str:
         return f"it ends replies with {tools.stop_token}, the default one with {plain.stop_token}"
     if "tools" not in tools.fields:
         return "it writes no tools"
-    calls = {each.call_stop_token for each in (plain, tools) if "tool_calls" in each.fields}
+    calls = {template.call_stop_token for template in (plain, tools) if "tool_calls" in template.fields}
     return "it ends calls otherwise than the default one" if len(calls) > 1 else ""

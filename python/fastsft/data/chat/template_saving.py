@@ -17,10 +17,10 @@ from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise,
 from fastsft.runtime.messages import collected, tell
 from fastsft.tokenizer.files import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.tokenizer.transformers_tokenizer import needed_native
+from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 
 
-def keep_trained_template(
+def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
     """Let saves of `tokenizer` have the template of the labels; a message says if the base model's was
@@ -47,8 +47,8 @@ def keep_trained_template(
                 "saved model's writes none either (--save_chat_template)"
             )
             return
-        kept = "the base model's, which is another" if base is not None else "none, as the base model"
-        tell(f"chat template: labels are those of {name}; the saved model has {kept} (--save_chat_template)")
+        saved = "the base model's, which is another" if base is not None else "none, as the base model"
+        tell(f"chat template: labels are those of {name}; the saved model has {saved} (--save_chat_template)")
         return
     tokenizer.trained_template = TrainedTemplate(trained, base if trained != base else None, tools)
     if trained == base:
@@ -99,7 +99,7 @@ def _tools_with_bos(tokenizer: object, settings: LabelSettings) -> str | None:
 
 def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -> str:
     """Return a model's own template, with the missing BOS added."""
-    native = needed_native(tokenizer, f"the chat template {name}")
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not native.adds_bos or native.named.bos < 0:
         return source
     with collected():  # its messages were printed when labels were made
@@ -115,7 +115,7 @@ def _is_base_with_bos(trained: str, base: str | None) -> bool:
 
 
 def _is_published(source: str, name: str, tokenizer: object) -> bool:
-    native = needed_native(tokenizer, f"the chat template {name}")
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not is_published_as(source, name, native):
         return False
     try:
@@ -217,21 +217,23 @@ def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
 def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
     contents = (_ASKED[0], _REPLIED[0], _ASKED[1], _REPLIED[1])
     plain = _cut(_rendered(template, bos, None, contents), contents, name)
-    told = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
+    with_system = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
     prompt = _asked(template, bos, None, _ASKED[:1]).partition(_ASKED[0])[2]
     both = common_length(plain[1], prompt)
-    return TurnTexts(plain[0], told[0], told[1], plain[1], plain[2], plain[1][both:], prompt[both:])
+    return TurnTexts(
+        plain[0], with_system[0], with_system[1], plain[1], plain[2], plain[1][both:], prompt[both:]
+    )
 
 
 def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
     """Return the texts before, between and after `contents`."""
-    found = []
+    texts = []
     for content in contents:
         before, mark, text = text.partition(content)
         if not mark:
             raise _refused(name, "it changes or leaves out what messages say")
-        found.append(before)
-    return [*found, text]
+        texts.append(before)
+    return [*texts, text]
 
 
 def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
@@ -241,9 +243,9 @@ def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> No
         for count in (2, 4, 6):
             turns = tuple(f"text {i}" for i in range(count))
             made = texts.prompt(system, turns[:-1]) + turns[-1] + end
-            asked = texts.asked(system, turns[:-1])
+            prompt = texts.asked(system, turns[:-1])
             written = _rendered(template, bos, system, turns), _asked(template, bos, system, turns[:-1])
-            if written != (made, asked):
+            if written != (made, prompt):
                 raise _refused(name, "what it writes around a message depends on more than the role")
     whole = texts.prompt("", [""])
     if '"""' in whole + texts.to_user:

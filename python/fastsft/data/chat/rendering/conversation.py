@@ -65,7 +65,7 @@ class Chat(NamedTuple):
         return own if self.tools is None else f"{own}\n{_texts_of_tools(self.more[-1])}"
 
 
-def asked_chat(
+def read_chat(
     system: str | None,
     messages: list[Message],
     tools: str = "",
@@ -142,7 +142,7 @@ def _tools(text: str) -> list[Any] | None:
     """Return the tools; None for an empty list, and for a blank text, as tables contain them."""
     value = _read(text)
     is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
-    return None if is_none else [_tool(each) for each in _list(value, "tools")] or None
+    return None if is_none else [_tool(tool) for tool in _list(value, "tools")] or None
 
 
 def _tool(tool: Any) -> Any:

@@ -87,9 +87,9 @@ class KnownForms:
         skeleton = self._skeleton(form, chat, marked, len(values), wanted)
         if skeleton is None:
             return None
-        found = self._moved(skeleton, values, text, wanted)
-        self._hits, self._misses = self._hits + (found is not None), self._misses + (found is None)
-        return found
+        replies = self._moved(skeleton, values, text, wanted)
+        self._hits, self._misses = self._hits + (replies is not None), self._misses + (replies is None)
+        return replies
 
     def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
         """Return the chat of marks, the values by mark number, and the key that all chats of the form
@@ -99,7 +99,9 @@ class KnownForms:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
         marked = _Marked(self._marks, list(tools.values))
-        messages = [{name: marked.of(name, each) for name, each in one.items()} for one in chat.messages]
+        messages = [
+            {name: marked.of(name, value) for name, value in message.items()} for message in chat.messages
+        ]
         form = f"{json.dumps(messages, ensure_ascii=False)}{tools.text}"
         return chat._replace(messages=messages, tools=tools.marked), marked.values, form
 
@@ -138,9 +140,9 @@ class KnownForms:
         written = known.written if known else render(marked, False)
         made = Skeleton(marked, written, self._marks.cut(written.text), trace, {}, parts)
         spans = ReplySpans(render, self._ends)
-        found = spans.find(marked, written, [i for i in wanted if not known or i not in known.found])
+        replies = spans.find(marked, written, [i for i in wanted if not known or i not in known.found])
         made.found.update(known.found if known else {})
-        made.found.update((i, _of_all(each, made)) for i, each in found.items())
+        made.found.update((i, _of_all(reply, made)) for i, reply in replies.items())
         return made
 
     def _make_room(self, size: int) -> None:
@@ -161,14 +163,14 @@ class KnownForms:
         if len(replies) < len(wanted):
             return self._found_in_parts(skeleton, values, text, wanted)
         spans = moved_spans(skeleton.pieces, texts, [(reply.begin, reply.end) for reply in replies])
-        found: Found = {}
+        moved_replies: Found = {}
         for i, (begin, end), reply in zip(wanted, spans, replies, strict=True):
-            found[i] = moved = reply._replace(begin=begin, end=end)
+            moved_replies[i] = moved = reply._replace(begin=begin, end=end)
             if reply.rest and kept_length(reply.rest, text[begin : begin + len(reply.rest)]):
                 return None
             if not moved.ends_as(reply, text, skeleton.written.text):
                 return None
-        return found
+        return moved_replies
 
     def _found_in_parts(
         self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]
@@ -204,11 +206,11 @@ def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
     return values, tuple(form)
 
 
-def _of_all(found: Reply | Fault, skeleton: Skeleton) -> Reply | None:
+def _of_all(reply: Reply | Fault, skeleton: Skeleton) -> Reply | None:
     """Return the reply if its place holds for all chats of the form: no text of a chat decides it."""
-    if isinstance(found, Fault) or found.is_late or MARK_BEGIN in found.rest + found.after:
+    if isinstance(reply, Fault) or reply.is_late or MARK_BEGIN in reply.rest + reply.after:
         return None
-    return found if all(map(skeleton.is_between_marks, (found.begin, found.end))) else None
+    return reply if all(map(skeleton.is_between_marks, (reply.begin, reply.end))) else None
 
 
 @contextmanager
@@ -245,12 +247,12 @@ class _Marked:
             return self._mark(value) if name in _TEXTS else value
         if type(value) is dict and value:
             mark = self._mark(value)
-            parts = {key: self.of(key, each) for key, each in value.items()} if name in _OPEN else None
+            parts = {key: self.of(key, part) for key, part in value.items()} if name in _OPEN else None
             return MarkedObject(mark, parts)
         if type(value) is list and value:
             mark = self._mark(value)
             # A part of a list is as open as the list.
-            return MarkedList(mark, [self.of(name, each) for each in value] if name in _OPEN else None)
+            return MarkedList(mark, [self.of(name, part) for part in value] if name in _OPEN else None)
         return value
 
     def _mark(self, value: Any, size: int = 0) -> str:

@@ -25,20 +25,20 @@ def check_call(called: Any, owner: Any, values: list[Any]) -> None:
     if isinstance(called, LoopContext):  # a loop within itself
         gone_through(values[0] if values else None)
     elif called is dict or called is Namespace:
-        for each in values:
-            whole(each)
+        for value in values:
+            whole(value)
     elif is_marked(owner):
         raise Unforeseen("a text or a list of texts is looked into")
     elif isinstance(owner, list | tuple | LoopContext) and values and called.__name__ != "cycle":
         raise Unforeseen("a list is searched")
-    elif not all(is_free(each) or isinstance(each, Macro) for each in values):
+    elif not all(is_free(value) or isinstance(value, Macro) for value in values):
         raise Unforeseen(f"a call of {getattr(called, '__name__', type(called).__name__)}")
 
 
 def is_simple(value: Any) -> bool:
     """True for a value that can be filled and compared: a scalar, or a list of scalars."""
     if type(value) in (list, tuple):
-        return all(type(each) in SCALARS for each in value)
+        return all(type(part) in SCALARS for part in value)
     return type(value) in SCALARS or isinstance(value, jinja2.Undefined | slice)
 
 
@@ -92,10 +92,10 @@ def unpacked(value: Any) -> Any:
 
 def each_unpacked(values: Any) -> Any:
     """Check values whose own parts become targets, and return them."""
-    found = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
-    for value in found:
+    items = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
+    for value in items:
         unpacked(value)
-    return found
+    return items
 
 
 def is_any(value: Any) -> int:
@@ -122,13 +122,13 @@ def members(left: Any, right: Any) -> Any:
     if isinstance(right, Mapping):
         return list(right)
     if isinstance(right, list | tuple) and type(left) in SCALARS:
-        return [each for each in right if type(each) in SCALARS]
+        return [part for part in right if type(part) in SCALARS]
     return right
 
 
 def tells_nothing(left: Any, right: Any) -> bool:
     """True for a value of many parts next to an empty value or a scalar: they are never equal."""
-    sides = [isinstance(each, list | tuple | Mapping) for each in (left, right)]
+    sides = [isinstance(side, list | tuple | Mapping) for side in (left, right)]
     if not any(sides):
         return False
     if all(sides):
@@ -140,9 +140,9 @@ def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
     """True if messages are selected by an attribute that is no text of the chat: the role."""
     if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
-    if not all(isinstance(each, Mapping) and not is_closed(each) for each in messages):
+    if not all(isinstance(message, Mapping) and not is_closed(message) for message in messages):
         return False
-    return is_free([*others, *(each.get(attribute) for each in messages)])
+    return is_free([*others, *(message.get(attribute) for message in messages)])
 
 
 def in_json(text: str) -> str:

@@ -156,7 +156,7 @@ class Guard(NamedTuple):
         """True if the call has the same result with values in place of marks."""
         try:
             expected = _filled(self.result, values)
-            kwargs = {name: _filled(each, values) for name, each in self.kwargs.items()}
+            kwargs = {name: _filled(value, values) for name, value in self.kwargs.items()}
             result = self.call(*_filled(self.args, values), **kwargs)
         except Exception:  # the template may raise anything of a text
             return False
@@ -182,7 +182,7 @@ class Trace:
     def keep(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         key = (getattr(call, "func", call), repr((args, kwargs)))
         if key not in self._guards:
-            cut = {name: self._cut(each) for name, each in kwargs.items()}
+            cut = {name: self._cut(value) for name, value in kwargs.items()}
             self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
     def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
@@ -192,10 +192,10 @@ class Trace:
 
     def values(self, given: list[Any]) -> list[Any]:
         """Return the values of a chat by number, derived values included."""
-        found = [*given]
+        values = [*given]
         for number, make, args, options in self._made:
-            found.append(make(found[number], *args, **dict(options)))
-        return found
+            values.append(make(values[number], *args, **dict(options)))
+        return values
 
     def holds(self, values: list[Any]) -> bool:
         return all(guard.holds(values) for guard in self._guards.values())

@@ -56,12 +56,12 @@ class Probes:
                     text = self.text(chat)
                     is_python = f"{{'x': '{self._value}'" in text
                     # The tool's result has the id, too; it tells nothing about the call.
-                    found = [
+                    written = [
                         mark
                         for mark in marks
                         if mark in text and (mark != self._id or len(chat.messages) == 2)
                     ]
-                    if found and not is_python:
+                    if written and not is_python:
                         return form
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
-from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, asked_chat
+from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, read_chat
 from fastsft.data.chat.rendering.known_forms import KnownForms
 from fastsft.data.chat.rendering.marked_values import Unforeseen
 from fastsft.data.chat.rendering.marks import Marks, Piece, Trace, cut_pieces, place_contents, variants
@@ -165,8 +165,8 @@ class Program:
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
         # A block may end before the token that ends the reply: then the following text counts, too.
         may_be_known = not (self.has_blocks and self._ends.next_turn)
-        found = self._forms.find(chat, written.text, learned) if may_be_known else None
-        return self._spans.find(chat, written, learned) if found is None else found
+        replies = self._forms.find(chat, written.text, learned) if may_be_known else None
+        return self._spans.find(chat, written, learned) if replies is None else replies
 
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
@@ -219,7 +219,7 @@ class Program:
     def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
         has_more = any(more for *_, more in messages)
         forms = (self._probes.call_form, self._probes.thoughts_name or THOUGHTS[0]) if has_more else ()
-        return asked_chat(system, messages, tools, *forms)
+        return read_chat(system, messages, tools, *forms)
 
     def _lacks_bos(self, full: str) -> bool:
         return bool(self._bos) and not full.startswith(self._bos)
@@ -285,8 +285,10 @@ class Program:
         if name == "lacks_bos":
             return self._lacks_bos(self._written(self._marked(("user", "assistant"))).text)
         if name == "marks_replies":
-            asked = self._marked(("user",))
-            return self.has_blocks or self._written(asked).text != self._written(asked, prompt=True).text
+            question = self._marked(("user",))
+            return (
+                self.has_blocks or self._written(question).text != self._written(question, prompt=True).text
+            )
         if name in INPUTS:
             return takes_input(name, self._probes.text, self._probes.call_form, self._nonce)
         if name == "tool_calls":
@@ -336,11 +338,11 @@ def _roles(chat: Chat) -> tuple[str, ...]:
     return tuple(message["role"] for message in chat.messages)
 
 
-def _need_rows(found: Found) -> bool:
-    return any(isinstance(each, Fault) and each.needs_row for each in found.values())
+def _need_rows(replies: Found) -> bool:
+    return any(isinstance(reply, Fault) and reply.needs_row for reply in replies.values())
 
 
 def _told(error: Exception) -> str:
     """A template's own words, short, and without what moves a cursor."""
-    words = str(error)[:300]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+    text = str(error)[:300]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

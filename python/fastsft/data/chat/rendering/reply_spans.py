@@ -128,8 +128,8 @@ class ReplySpans:
         else "".
         """
         reply = len(chat.messages) - 1
-        before, asked = self._prompts(chat.first(reply))
-        begin = _leave(before, asked, written.text)
+        before, unprompted = self._prompts(chat.first(reply))
+        begin = _leave(before, unprompted, written.text)
         if begin is None or begin == len(before):
             return ""
         tags = [tag.start() for tag in _TAG.finditer(before)]
@@ -145,9 +145,9 @@ class ReplySpans:
         """
         reply = len(chat.messages) - 1
         context = chat.first(reply)
-        before, asked = self._prompts(context)
+        before, unprompted = self._prompts(context)
         begin, own = (self._first_of(chat, i, written.text) for i in (reply - 1, reply))
-        lead = before[common_length(before, asked) :]
+        lead = before[common_length(before, unprompted) :]
         if not lead:  # there is no generation prompt
             lead = before[self._first_of(context, reply - 1, before, prompt=True) :]
         for kept in _kept_leads(lead):
@@ -160,8 +160,8 @@ class ReplySpans:
             left = _leave(before, before[: len(before) - len(lead)], text)
             if left is not None:
                 blocks = written.blocks and [(first + moved, last + moved) for first, last in written.blocks]
-                found = self._end(chat, Written(text, blocks), reply, left, before[left:])
-                return None if isinstance(found, Fault) else (text, found)
+                joined = self._end(chat, Written(text, blocks), reply, left, before[left:])
+                return None if isinstance(joined, Fault) else (text, joined)
         return None
 
     def _first_of(self, chat: Chat, message: int, text: str, prompt: bool = False) -> int:
@@ -190,11 +190,11 @@ class ReplySpans:
         if begin is None:
             what = f"reply {reply} does not follow its prompt"
             return Fault(difference(before, upto.text, what), needs_row=True)
-        found = self._end(chat, upto, reply, begin, before[begin:])
-        if isinstance(found, Reply) and not written.text.startswith(upto.text[: found.end]):
+        place = self._end(chat, upto, reply, begin, before[begin:])
+        if isinstance(place, Reply) and not written.text.startswith(upto.text[: place.end]):
             what = f"reply {reply} is rewritten once more messages follow"
-            return Fault(difference(upto.text[: found.end], written.text, what), needs_row=True)
-        return found
+            return Fault(difference(upto.text[: place.end], written.text, what), needs_row=True)
+        return place
 
     def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
         """Return the reply that ends the text, up to the end of its stop token.
@@ -225,10 +225,10 @@ class ReplySpans:
 
 def _last_stop(text: str, stops: tuple[str, ...]) -> int:
     """Return the end of the last stop token in the text; -1 without any."""
-    return max((at + len(each) for each in stops if (at := text.rfind(each)) >= 0), default=-1)
+    return max((at + len(stop) for stop in stops if (at := text.rfind(stop)) >= 0), default=-1)
 
 
-def _leave(before: str, asked: str, text: str) -> int | None:
+def _leave(before: str, unprompted: str, text: str) -> int | None:
     """Return the position at which the text leaves the prompt `before`; None if it does not follow the
     prompt.
 
@@ -237,11 +237,11 @@ def _leave(before: str, asked: str, text: str) -> int | None:
     """
     if text.startswith(before):
         return len(before)
-    if not (text.startswith(asked) and before.startswith(asked)):
+    if not (text.startswith(unprompted) and before.startswith(unprompted)):
         return None
-    begin = len(asked) + kept_length(before[len(asked) :], text[len(asked) :])
+    begin = len(unprompted) + kept_length(before[len(unprompted) :], text[len(unprompted) :])
     rest = before[begin:].strip()
-    if before[len(asked) : begin].strip():
+    if before[len(unprompted) : begin].strip():
         return begin if not rest or _THOUGHTS.search(rest) else None
     tag = _TAG.match(rest)  # only thoughts follow the prompt
     return begin if tag and _THOUGHTS.search(tag.group()) else None
@@ -263,7 +263,7 @@ def _kept_leads(lead: str) -> list[str]:
 def is_whole(message: dict[str, Any], text: str, begin: int, end: int) -> bool:
     """True if the span contains the reply's content and thoughts."""
     texts = [message.get(name) or "" for name in ("content", *THOUGHTS)]
-    return all(_is_written(each, text, begin, end) for each in texts)
+    return all(_is_written(content, text, begin, end) for content in texts)
 
 
 def loses_call(message: dict[str, Any], span: str) -> bool:

@@ -75,12 +75,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Cache jinja's decision, which depends only on the object's type."""
         key = (type(obj), attr)
-        known = self._safe.get(key)
-        if known is None:
-            known = super().is_safe_attribute(obj, attr, value)
+        is_safe = self._safe.get(key)
+        if is_safe is None:
+            is_safe = super().is_safe_attribute(obj, attr, value)
             if len(self._safe) < _MOST_ATTRIBUTES:
-                self._safe[key] = known
-        return known
+                self._safe[key] = is_safe
+        return is_safe
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         """Raise at once; the default sandbox would silently write nothing for a forbidden attribute."""
@@ -97,11 +97,11 @@ def _indented(value: object, indent: str, line: str) -> str:
         return encode_basestring(value)
     if type(value) is dict and value and all(type(name) is str for name in value):
         items = [
-            f"{encode_basestring(name)}: {_indented(each, indent, inside)}" for name, each in value.items()
+            f"{encode_basestring(name)}: {_indented(item, indent, inside)}" for name, item in value.items()
         ]
         return f"{{{inside}{f',{inside}'.join(items)}{line}}}"
     if type(value) is list and value:
-        items = [_indented(each, indent, inside) for each in value]
+        items = [_indented(item, indent, inside) for item in value]
         return f"[{inside}{f',{inside}'.join(items)}{line}]"
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return text.replace("\n", line) if "\n" in text else text
@@ -158,9 +158,9 @@ class JsonTexts:
         if type(value) not in (dict, list):
             return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
         key = (id(value), ensure_ascii, indent, *map(str, options.items()))
-        known = self._known.get(key)
-        if known is not None:
-            return known[1]
+        cached = self._known.get(key)
+        if cached is not None:
+            return cached[1]
         if type(indent) is int and indent > 0 and not ensure_ascii and not options:
             text = _indented(value, " " * indent, "\n")
         else:

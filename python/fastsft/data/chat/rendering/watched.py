@@ -90,12 +90,12 @@ class Watched(Sandbox):
         super().__init__(date, generation_marks)
         self.trace, self.json_texts = trace, json_texts
         self.filters = {
-            name: each if name in _WRITING_FILTERS else self._watched(name, each)
-            for name, each in self.filters.items()
+            name: function if name in _WRITING_FILTERS else self._watched(name, function)
+            for name, function in self.filters.items()
         }
         self.tests = {
-            name: each if name in _KIND_TESTS else self._watched(name, each)  # type: ignore[arg-type]
-            for name, each in self.tests.items()
+            name: function if name in _KIND_TESTS else self._watched(name, function)  # type: ignore[arg-type]
+            for name, function in self.tests.items()
         }
         own = (
             *(self._write, gone_through, is_any, named, self._cut, self._compare),
@@ -115,7 +115,7 @@ class Watched(Sandbox):
         """Allow macros and constructors of values; repeat methods of a text by a guard."""
         owner = getattr(__obj, "__self__", None)
         result = super().call(__context, __obj, *args, **kwargs)
-        kwargs = {name: each for name, each in kwargs.items() if name not in _LOCALS}
+        kwargs = {name: value for name, value in kwargs.items() if name not in _LOCALS}
         if type(owner) is str:
             method = getattr(str, __obj.__name__)
             if __obj.__name__ in _STRIPS and not kwargs:
@@ -129,19 +129,19 @@ class Watched(Sandbox):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         result = super().call_binop(context, operator, left, right)
-        for each in (left, right):
-            whole(each)
+        for operand in (left, right):
+            whole(operand)
         if operator in "+*" and not any(map(is_escaped, (left, right))):
             return result
         return self._kept(self.binop_table[operator], (left, right), {}, result)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         look_up(obj, attribute)
-        found = super().getattr(obj, attribute)
-        is_own = getattr(found, "__self__", None) is obj or isinstance(found, jinja2.Undefined)
+        value = super().getattr(obj, attribute)
+        is_own = getattr(value, "__self__", None) is obj or isinstance(value, jinja2.Undefined)
         if isinstance(obj, str) and is_marked(obj) and not is_own:  # the sandbox has replaced the method
             raise Unforeseen(f"the method {attribute} of a text")
-        return found
+        return value
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if type(obj) is str and isinstance(argument, int):
@@ -194,7 +194,9 @@ class Watched(Sandbox):
         """Return the text without surrounding white space: another mark for a mark, because no marked text
         is blank.
         """
-        is_white = all(each is None or (type(each) is str and each.isspace()) for each in chars)
+        is_white = all(
+            characters is None or (type(characters) is str and characters.isspace()) for characters in chars
+        )
         if is_white and self.trace.marks.is_one(text):
             return self.trace.made(text, method, *chars)
         result = method(text, *chars)
@@ -258,7 +260,7 @@ class _Rewriter(NodeTransformer):
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
         self.generic_visit(node)
         node.nodes = [
-            each if isinstance(each, nodes.TemplateData) else _through("_write", each) for each in node.nodes
+            part if isinstance(part, nodes.TemplateData) else _through("_write", part) for part in node.nodes
         ]
         return node
 
@@ -268,7 +270,7 @@ class _Rewriter(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:
         self.generic_visit(node)
-        node.nodes = [_through("_write", each) for each in node.nodes]
+        node.nodes = [_through("_write", part) for part in node.nodes]
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.For:
@@ -320,13 +322,13 @@ class _Rewriter(NodeTransformer):
         if not isinstance(node.arg, nodes.Slice):
             return node
         bounds = (node.arg.start, node.arg.stop, node.arg.step)
-        return _through("_cut", node.node, *(each or nodes.Const(None) for each in bounds))
+        return _through("_cut", node.node, *(bound or nodes.Const(None) for bound in bounds))
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
         self.generic_visit(node)
         others: list[nodes.Expr] = []
-        for each in node.ops:
-            others += [nodes.Const(each.op), each.expr]
+        for operand in node.ops:
+            others += [nodes.Const(operand.op), operand.expr]
         measured = node.expr
         if isinstance(measured, nodes.Filter) and measured.name in ("length", "count") and measured.node:
             first = node.ops[0]
@@ -339,7 +341,7 @@ def _takes_parts(target: nodes.Node) -> bool:
     """True if the parts of a value become targets; raise for parts of parts."""
     if not isinstance(target, nodes.Tuple):
         return False
-    if any(isinstance(each, nodes.Tuple) for each in target.items):
+    if any(isinstance(item, nodes.Tuple) for item in target.items):
         raise Unforeseen("parts of parts become targets")
     return True
 
