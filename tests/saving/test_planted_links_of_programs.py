@@ -23,7 +23,7 @@ from fastsft.data.chat.mask_policy import jinja_form_for
 from fastsft.data.digests import _write
 from fastsft.model.words.files import write_both_words
 from fastsft.ranks.run_lock import run_lock
-from fastsft.sources.hub_repository import HubRepository, Listing
+from fastsft.sources.hub_files import HubRepository, Listing
 from fastsft.tokenizer import Tokenizer
 from fastsft.trackers.tensorboard import TensorBoardTracker
 from link_planter import HOW, Planter, between_calls, state_outside, watching

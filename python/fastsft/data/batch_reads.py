@@ -1,5 +1,4 @@
-"""Read a data set batch by batch, at the times and with the random numbers of transformers, and join native
-batches.
+"""Read a data set batch by batch, with the timing and random numbers of transformers.
 
 Sources: transformers 4.57 trainer.py (_get_dataloader, seed_worker), accelerate data_loader.py
 (BatchSamplerShard, DataLoaderShard, skip_first_batches).
@@ -52,9 +51,7 @@ class ReadBatch(NamedTuple):
         return max((item.length for item in self.items), default=0)
 
     def number_of(self, place: int) -> int:
-        """Return the row number of an item; the batch's first row if a collator changed the number of
-        rows.
-        """
+        """Return an item's row number; the batch's first row if a collator changed the number of rows."""
         return self.rows[place] if len(self.items) == len(self.rows) > place else self.rows[0]
 
 
@@ -153,7 +150,7 @@ class EpochReads:
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:
-        """Return the next batch. ValueError if there is none or it is faulty; otherwise the data set's own
+        """Return the next batch. ValueError without a batch or for a faulty one; else the data set's
         errors.
         """
         batch = self._ahead
@@ -194,9 +191,7 @@ class EpochReads:
 
 
 class _RankBatches(Sampler[list[int]]):
-    """Row numbers of this rank's batches. skip: batches omitted from the next pass. sent: batches not yet
-    read.
-    """
+    """Row numbers of this rank's batches. skip: batches to omit from the next pass. sent: unread batches."""
 
     def __init__(self, args: TrainingArguments, batch_size: int, order: Order) -> None:
         self._args, self._batch_size, self._order = args, batch_size, order
@@ -302,8 +297,7 @@ def draw_loader_seed() -> None:
 def join_batches(
     batches: list[list[ReadBatch]], rules: ItemRules | None, size: int | None = None
 ) -> tuple[_C.TokenDataset, list[int]]:
-    """Join batches [micro-batch][rank] to a native data set; return also each row's number in the original
-    data set.
+    """Join batches [micro-batch][rank] to a native data set; return also the row numbers of its rows.
 
     rules: for reading the items. All batches are filled up to `size` rows, or to the longest batch, by rows
     without tokens, which are never computed. ValueError as `append_item`, and for a batch with more than

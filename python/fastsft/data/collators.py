@@ -139,8 +139,7 @@ class Collation:
 
 
 def cut(item: object) -> BatchItem:
-    """Return `item` as arrays, cut after its last token that is attended to or learned; other objects stay as
-    they are.
+    """Return an item as arrays, cut after its last token that is attended to or learned.
 
     Keys that a model's forward does not take keep only their name: loaders drop their values. A dict stays a
     dict, and another mapping does not become one, because columns are removed only from dicts
@@ -177,9 +176,7 @@ def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]
 
 
 def _array(value: object) -> object:
-    """Convert `value` to an array; None and other values stay, and are refused when the item becomes a
-    row.
-    """
+    """Convert `value` to an array; None and other values stay, and are refused later."""
     if value is None:
         return None
     try:

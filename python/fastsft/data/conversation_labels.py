@@ -36,9 +36,7 @@ _MAX_MATERIALISED = 1 << 20
 def label_conversation_file(
     path: str, tokenizer: ChatTokenizer, settings: LabelSettings, options: FileOptions
 ) -> LabelledRows:
-    """Return labelled rows of a data file. DataError for a faulty conversation, ValueError as
-    `check_tokenizer`.
-    """
+    """Return labelled rows of a data file. DataError for a faulty record, ValueError as `check_tokenizer`."""
     refuse_unused()
     digest_model(tokenizer)
     native = find_native_tokenizer(tokenizer)
@@ -195,8 +193,7 @@ _AHEAD = 64  # bytes that must follow a match, which looks ahead
 def detect_tools(
     settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
 ) -> LabelSettings:
-    """Clear `has_tools` if the model has a template for tools and no record has any: the template then
-    changes nothing.
+    """Clear `has_tools` if no record has tools and the model has a template for them.
 
     Reads the files once, for such a model only. spec, fetch: as `data_files`. A stream or an unreadable file
     may have tools: labelling reports its faults.

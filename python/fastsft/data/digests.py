@@ -79,9 +79,7 @@ _WITHOUT_REFERENCES = 0  # version 0 of marshal's format: equal values have equa
 
 
 def fingerprint_of(dataset: object) -> str | None:
-    """Return the fingerprint of a datasets.Dataset; equal contents may have different ones. None for
-    another data set.
-    """
+    """Return a datasets.Dataset's fingerprint, which may differ for equal contents; None for others."""
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 
@@ -151,8 +149,7 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def sampled_digest(path: str | Path) -> str:
-    """Return a quick digest of a large file: size, and CRC-32C of 64 pieces of 4 KiB spread evenly over the
-    file.
+    """Return a quick digest of a large file: its size, and CRC-32C of 64 pieces of 4 KiB.
 
     Takes milliseconds, and tells if two ranks read different files. Files up to 256 KiB are read whole. In a
     larger file a change between the pieces is missed: other weights or data are seen, a single changed byte

@@ -22,9 +22,7 @@ _LARGEST_MEGABATCH = 50  # batches
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the order of rows in `epoch`: random, sequential or by length, as --train_sampling_strategy
-    says.
-    """
+    """Return the order of rows in `epoch` by --train_sampling_strategy."""
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -65,8 +63,7 @@ Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the order of rows in training. By length: every item is read once here, and the global generator
-    draws.
+    """Return the order of rows in training; by length, every item is read once here.
 
     ValueError for items without lengths.
     """

@@ -1,6 +1,4 @@
-"""Convert items of a data set to native rows, with or without their padding, as transformers interprets
-them.
-"""
+"""Convert items of a data set to native rows, with or without padding, as transformers reads them."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ class PaddedBatch(NamedTuple):
 
     @classmethod
     def of(cls, items: Sequence[Any], numbers: Sequence[int], rules: ItemRules | None) -> PaddedBatch:
-        """Make a batch of `items` of one length. numbers: their rows in the data set. ValueError as
-        `append_padded`.
-        """
+        """Make a batch of items of one length. numbers: their rows. ValueError as `append_padded`."""
         native = _C.TokenDataset()
         rows = [append_padded(native, item, row, rules) for item, row in zip(items, numbers, strict=True)]
         labels = [labels for labels in rows if labels is not None]

@@ -61,9 +61,7 @@ class ItemRules:
     def from_trainer(
         cls, args: TrainingArguments, collator: object, tokenizer: object, model: object
     ) -> ItemRules:
-        """Return the rules of a Trainer. collator: None means transformers' default, which pads by
-        `tokenizer`.
-        """
+        """Return the rules of a Trainer. collator: None pads by `tokenizer`, as transformers does."""
         padder = tokenizer
         if collator is not None:
             padder = getattr(collator, "tokenizer", None) if is_own_object(collator, _MASKING) else None

@@ -174,8 +174,7 @@ class TemplateTokens(Protocol):
 
 
 def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: int) -> None:
-    """Raise ValueError, before data is labelled, if the model's chat template has a token without an
-    embedding row.
+    """Raise ValueError, before data is labelled, if the chat template has a token without an embedding row.
 
     settings: from `resolve_policy`. Warns if only other tokens have no row, because data must not contain
     them.

@@ -79,9 +79,7 @@ class LabelledRows:
         self.__dict__.update({**state, "native": native, "report": report})
 
     def tensors(self, begin: int, end: int) -> Tensors:
-        """Return rows [begin, end): input_ids and labels int64, attention_mask bool, each [end - begin,
-        width].
-        """
+        """Return rows [begin, end): input_ids and labels int64, attention_mask bool, each [rows, width]."""
         arrays = _C.padded_rows(
             self.native, begin, end, self.width, self.pad_id, mask_by_length=self.mask_by_length
         )

@@ -72,8 +72,7 @@ class LazyRows:
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
-        """True if `dataset` still has the tokenizer and the records that were labelled, except for cached
-        items.
+        """True if `dataset` has the tokenizer and the records that were labelled, except for cached items.
 
         rows: the records to compare; None: all, and the tokenizer's whole model.
         """

@@ -79,9 +79,7 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None if a script's own `preprocess` made them. The same holds for `report` and
-        `labelling`.
-        """
+        """Native rows; None if a script's own `preprocess` made them. Likewise `report` and `labelling`."""
         return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
@@ -159,9 +157,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None if a script has its own `preprocess`. The same holds for `report` and
-        `labelling`.
-        """
+        """Native rows; None if a script has its own `preprocess`. Likewise `report` and `labelling`."""
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
@@ -232,9 +228,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         )
 
     def note_read(self, rows: Iterable[SupportsInt]) -> None:
-        """Note that a loader of this process would have read these rows of `native`: they stay as they
-        are.
-        """
+        """Note that a loader would have read these rows of `native`: they stay as they are."""
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
             cache.note(self._lazy.rows, rows)

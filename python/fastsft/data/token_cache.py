@@ -1,5 +1,4 @@
-"""Keep labelled rows in a mapped file that later runs and all ranks share, and manage the directory of such
-files.
+"""Keep labelled rows in mapped files that later runs and all ranks share.
 
 File, safety and names: docs/data_files.md, "Token cache".
 """
@@ -73,8 +72,7 @@ def tokenizer_digest(tokenizer: object) -> str | None:
 def cache_key(
     files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
-    """Return the name of a cache: a hash of the files' contents and weights, the tokenizer and the label
-    options.
+    """Return a cache's name: a hash of contents and weights of files, the tokenizer and label options.
 
     streams: hashes of the data read from streams, in order; None without streams.
     """
@@ -160,8 +158,7 @@ DIGESTS = "digests"
 
 
 def cache_directory(choice: str | None) -> Path | None:
-    """Return the directory that `--data_cache` names, by default `$XDG_CACHE_HOME/fastsft` or
-    `~/.cache/fastsft`.
+    """Return the directory of `--data_cache`, by default `$XDG_CACHE_HOME/fastsft` or `~/.cache/fastsft`.
 
     None for "none" and, with a message, if the directory cannot be made or written to.
     """
@@ -214,9 +211,7 @@ def _close(file: FileIO) -> None:
 
 
 def _open_lock(path: Path) -> FileIO:
-    """Open or create the lock file without waiting or following links. ValueError unless it is a regular
-    file with one name.
-    """
+    """Open or create the lock file, never through a link. ValueError unless it is regular with one name."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)

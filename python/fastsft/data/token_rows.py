@@ -80,9 +80,7 @@ class TokenRows:
         return int(self.lengths.max()) if len(self) else 0
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the tokens of each item with padding, or the values of `column` if a datasets.Dataset has
-        it.
-        """
+        """Return the tokens of each item with padding, or a datasets.Dataset's own `column`."""
         source = self._source
         if column is not None and is_table(source) and column in source.column_names:
             return np.asarray(source[column], dtype=np.int64)
@@ -123,9 +121,7 @@ class TokenRows:
         )  # fmt: skip
 
     def read_by_item(self) -> TokenRows:
-        """Return the same rows, read item by item: for an order drawn together with the reader's random
-        numbers.
-        """
+        """Return the same rows, read item by item, for an order drawn with the reader's random numbers."""
         if self.is_read:
             return self
         lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
@@ -214,9 +210,7 @@ def check_sized(dataset: object) -> SizedDataset:
 
 
 class Lengths(NamedTuple):
-    """Counts of every row, int64: tokens without padding, targets (learned after the shift by one),
-    learned labels before the shift, and tokens of the item with padding.
-    """
+    """Counts of every row, int64, of its tokens without padding, targets, labels and padded tokens."""
 
     tokens: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
@@ -232,8 +226,8 @@ def untouched_rows(dataset: object, *, label: bool = True) -> _C.TokenDataset | 
 
 
 def is_container(dataset: object) -> bool:
-    """True if reading a row runs nobody's code: lists of dictionaries, datasets.Dataset without a
-    transform.
+    """True if reading a row runs nobody's code: lists of dictionaries, or an untransformed
+    datasets.Dataset.
     """
     if is_plain_list(dataset):
         return all(type(item) is dict or type(item).__name__ == "BatchEncoding" for item in dataset)
@@ -254,9 +248,7 @@ def lengths_of(native: _C.TokenDataset, items: npt.NDArray[np.int64]) -> Lengths
 
 
 def lengths_of_parts(dataset: object, width: int) -> Lengths | None:
-    """Return the lengths of torch's Subset and ConcatDataset if those of all their parts are known; else
-    None.
-    """
+    """Return the lengths of torch's Subset and ConcatDataset if those of all parts are known; else None."""
     from torch.utils.data import ConcatDataset, Subset
 
     native = untouched_rows(dataset)

@@ -19,9 +19,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
-    """Return the variable `name` as a number. ValueError, naming the variable, if it is missing, no
-    number, or out of range.
-    """
+    """Return the variable `name` as a number. ValueError names a missing or invalid variable."""
     text = env.get(name)
     try:
         value = int(text or "")
@@ -36,9 +34,7 @@ def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _M
 
 
 def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Return rank, local rank, world size and local world size by torchrun's variables. ValueError as
-    `number_of`.
-    """
+    """Return rank, local rank, world size and local world size by torchrun's variables."""
     world = number_of(env, "WORLD_SIZE", 1)
     rank = number_of(env, "RANK", 0, world)
     local_world = number_of(env, "LOCAL_WORLD_SIZE", 1, world + 1) if "LOCAL_WORLD_SIZE" in env else world
@@ -68,9 +64,7 @@ def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the rendezvous, by default those of the SLURM step. ValueError as
-    `number_of`.
-    """
+    """Return host and port of the rendezvous, by default the SLURM step's. ValueError as `number_of`."""
     job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
     host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
     port = {"MASTER_PORT": env.get("MASTER_PORT", str(20000 + job % 20000))}
@@ -135,8 +129,7 @@ def launch_or_alone() -> Launch:
 
 
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
-    """Return the engine's threads: OMP_NUM_THREADS if a person set it, else the machine's cores shared by its
-    ranks.
+    """Return the engine's threads: OMP_NUM_THREADS if a person set it, else this rank's share of the cores.
 
     torchrun sets OMP_NUM_THREADS=1 by itself; that value does not count. More than four threads a processor
     are refused with a warning.

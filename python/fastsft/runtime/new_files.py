@@ -1,5 +1,4 @@
-"""New files, written by descriptor under names that no other file has, in folders entered without following
-links.
+"""New files, written by descriptor, under unused names and in folders entered without following links.
 
 All files that Python writes are written here. An attacker who can write into the same directory may replace a
 name by a link: the descriptor still refers to our file, and no link is followed.
@@ -77,9 +76,7 @@ class NewFile:
         return self._descriptor
 
     def sync(self) -> None:
-        """Make the content durable. Tried once: after a failed fsync a second one may report success
-        wrongly.
-        """
+        """Make the content durable. Not retried: a second fsync may report success wrongly."""
         self.flush()
         try:
             os.fsync(self._descriptor)
@@ -215,8 +212,7 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """Open the folder that contains the file `name`, and yield its descriptor. `directory` itself may be a
-    link.
+    """Yield a descriptor of the folder that contains the file `name`. `directory` itself may be a link.
 
     make: create missing folders. ValueError if a folder on the way is a link or a file.
     """

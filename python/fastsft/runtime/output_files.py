@@ -1,5 +1,4 @@
-"""Files in an output directory: written whole or not at all, through no link, and never over a file of
-others.
+"""Files in an output directory: written whole or not at all, through no link, never over others' files.
 
 A record in the directory has length and checksum of each file that fastsft wrote there. Any other file under
 one of our names is kept under a new name.
@@ -28,8 +27,7 @@ _lock = threading.Lock()  # of the records of what was written
 
 
 def replace_file(path: str | Path, content: _Content) -> None:
-    """Replace a file atomically: its name always has the old or the new content. A link is replaced, never
-    its target.
+    """Replace a file, or a link but not its target, atomically: the name always has old or new content.
 
     The content is written under a random temporary name in the same directory (new_files.py). OSError if that
     fails.
@@ -47,8 +45,7 @@ def write_below(directory: Path, name: str, content: _Content, durable: bool = F
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
-    """Raise ValueError unless `flag` names a regular file or no file: devices, FIFOs and folders are never
-    written.
+    """Raise ValueError unless `flag` names a regular file or no file yet.
 
     A link to a regular file is allowed: the link is replaced, and its target stays as it is.
     """
@@ -86,8 +83,7 @@ def write_output(path: str | Path, content: _Content) -> None:
 
 
 def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
-    """Record the content that files are about to get: after a crash in between, they still count as
-    fastsft's.
+    """Record the content that files are about to get, so that they are fastsft's even after a crash.
 
     OSError if the record cannot be written.
     """

@@ -218,9 +218,7 @@ class _Machine:
 
 
 def _checked_key(key: Any) -> Hashable:
-    """Return a dictionary key that hashes quickly; PlainPickleError for others, such as deeply nested
-    tuples.
-    """
+    """Return a dictionary key that hashes quickly; PlainPickleError for others, such as nested tuples."""
     if key is None or isinstance(key, str | Inert) or (isinstance(key, int) and abs(key) < _MOST_KEY):
         return key
     raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")

@@ -33,22 +33,29 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
 
 def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
     """Open a regular file for reading. ValueError as `read_regular`, also for a Git LFS pointer."""
+    descriptor = open_descriptor(path, f"expected {what}, cannot be read")
     try:
-        # Raises for a socket and for a missing file.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
-    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
         check_no_pointer(descriptor, path, what)
     except ValueError:
         os.close(descriptor)
         raise
     return open(descriptor, "rb")
+
+
+def open_descriptor(path: str | Path, problem: str) -> int:
+    """Open any file for reading, without waiting for the writer of a FIFO. ValueError with `problem`."""
+    try:
+        # Raises for a socket and for a missing file.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {problem}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
@@ -69,14 +76,11 @@ def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular f
 
 
 def check_regular(path: str | Path, what: str = "a regular file") -> None:
-    """Raise ValueError, as `open_regular` does, for a file that another library will read; only its begin
-    is read here.
-    """
+    """Raise ValueError as `open_regular` does, for a file that another library will read."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
+        raise ValueError(f"{path}: expected {what}, cannot be read: {_reason(error)}") from None
     if not stat.S_ISREG(mode):
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
     if os.access(path, os.R_OK):
@@ -104,9 +108,7 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
 
 
 def check_name(path: str | Path, what: str) -> None:
-    """Raise ValueError, beginning with `what`, for a path that is not UTF-8: the native core takes no
-    others.
-    """
+    """Raise ValueError, beginning with `what`, for a path that is not UTF-8, as the core needs."""
     text = os.fspath(path)
     try:
         text.encode()

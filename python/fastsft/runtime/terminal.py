@@ -98,8 +98,7 @@ _JOINER = "\u200d"  # holds emoji together
 
 
 def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
-    """Return `text` with control, format and unassigned characters as escapes (`\\x1b`), except those in
-    `keep`.
+    """Return `text` with control, format and unassigned characters as escapes, except those in `keep`.
 
     escape: further characters to write as escapes.
     """
@@ -140,9 +139,7 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:
-    """True if output may have colours. choice: "always", "never", or "auto": a terminal that is not dumb,
-    without NO_COLOR.
-    """
+    """True for colours. choice: "always", "never", or "auto": on a capable terminal, without NO_COLOR."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

@@ -55,9 +55,7 @@ class TimedQueue(Generic[T]):
             return
 
     def get(self, timeout: float | None = None) -> T:
-        """Remove and return the first item. queue.Empty after `timeout` seconds without an item; None
-        waits forever.
-        """
+        """Remove the first item. queue.Empty after `timeout` seconds without an item; None waits forever."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._items:

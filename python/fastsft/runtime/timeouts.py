@@ -1,6 +1,4 @@
-"""Limits on the time without progress in each phase, after which a stuck rank ends itself
-(docs/spec/reliability.md, section 4).
-"""
+"""Limits on the time without progress in each phase (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def parse_timeouts(text: str | None) -> dict[str, float]:
-    """Parse `"init=300,step=60"` to seconds by phase. ValueError for an unknown phase or a number not
-    above 0.
-    """
+    """Parse `"init=300,step=60"` to seconds by phase. ValueError for invalid phases and numbers."""
     limits = {}
     for item in (text or "").split(",") if text else []:
         name, _, seconds = (part.strip() for part in item.partition("="))

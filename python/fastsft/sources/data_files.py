@@ -38,8 +38,7 @@ class DataFile:
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
-    """Return the files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard
-    input.
+    """Return the files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for stdin.
 
     Items are separated by commas; `:0.5` after an item is its weight. A pattern stands for its matching
     files, sorted by name; a directory for its data files; `hf://datasets/owner/name` for those on the hub
@@ -150,9 +149,7 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _pattern_below(folder: str) -> str | None:
-    """Return a pattern for data in a folder below, as in clones from the hub: the training split, or the
-    first.
-    """
+    """Return a pattern for data in a folder below: of the training split, or the first."""
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
     files = [file for level in levels for file in sorted(level) if data_suffix(file)]
     files = [file for file in files if os.path.basename(file) not in NOT_DATA]

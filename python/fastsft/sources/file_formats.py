@@ -31,9 +31,7 @@ ALWAYS_ALLOWED = 1 << 28  # unpacked bytes, at any ratio
 
 
 def data_suffix(name: str) -> str | None:
-    """Return the suffix that makes a file in a directory a data file, such as `.jsonl.gz`; None for other
-    files.
-    """
+    """Return the suffix that makes a file data, such as `.jsonl.gz`; None for other files."""
     return match[0] if (match := _KIND.search(name)) else None
 
 
@@ -136,8 +134,7 @@ class _LongRowError(Exception):
 
 
 class CsvLines:
-    """The rows of a CSV file as JSON objects, read as Python's csv does: quotes may hold line breaks, doubled
-    quotes are quotes.
+    """The rows of a CSV file as JSON objects, with the quoting of Python's csv.
 
     Fields are separated by commas; by tabs in .tsv; by tabs or semicolons if the header has no comma. A
     column without a name, such as pandas' index, is skipped. Values are texts, except true and false in
@@ -312,9 +309,7 @@ class TableLines:
 
 
 def _fields() -> dict[str, str]:
-    """Return variables that name the columns to read: the fields of all data formats, and preference data,
-    which is refused.
-    """
+    """Return variables that name the columns to read: fields of data formats and of preference data."""
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]

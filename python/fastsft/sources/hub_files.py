@@ -1,20 +1,31 @@
-"""Download the files of a hub data set, `hf://datasets/owner/name[@revision][/path]`, to the hub's own
-cache.
+"""Download the files of a hub data set, `hf://datasets/owner/name[@revision][/path]`, to the hub's cache.
+
+The folder `fastsft` next to the cached snapshots records the files of a commit (`COMMIT.json`) and the commit
+of a revision when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is complete.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
+import json
+import os
 import re
-from collections.abc import Sequence
-from urllib.parse import unquote
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
 
-from fastsft.runtime.hub import UNREACHED, hub_reason, is_unreachable
+from fastsft.runtime.hub import UNREACHED, hub_reason, is_refusal, is_unreachable
+from fastsft.runtime.launch import launch_or_alone
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_regular
 from fastsft.runtime.terminal import one_line
+from fastsft.runtime.threads import TimedQueue
 from fastsft.sources.file_formats import tell_rest
-from fastsft.sources.hub_repository import HubRepository, Listing
 from fastsft.sources.hub_splits import CARD_FILES, Card, Choice, choose_files, incomplete_sets, read_card
 
 PREFIX = "hf://datasets/"
@@ -76,9 +87,7 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """Return the paths of the newest complete snapshot. asked: the hub was asked and did not answer; print
-    a notice.
-    """
+    """Return the paths of the newest complete snapshot. asked: print that the hub did not answer."""
     faults, copies = [], repository.copies()
     for listing in copies:
         try:
@@ -161,3 +170,187 @@ def _reason(error: Exception, repository: HubRepository) -> str:
     if isinstance(error, errors.RevisionNotFoundError):
         return f"the data set has no revision {repository.revision}"
     return hub_reason(error, "data set")
+
+
+_WORKERS = 8
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MOST_LIST_BYTES = 256 << 20
+# Errors of the cache's disk, which a retry does not cure.
+_OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
+            errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a commit. is_whole: False if they are only those that happen to be in the cache."""
+
+    commit: str
+    names: tuple[str, ...]
+    is_whole: bool = True
+
+
+def is_path(name: str) -> bool:
+    """True for a valid path inside a repository."""
+    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A data set on the hub. name: owner/name. revision: branch, tag or commit; "" is main."""
+
+    name: str
+    revision: str
+
+    @property
+    def root(self) -> str:
+        """The repository as --data_path names it."""
+        revision = self.revision if self.revision.startswith("refs/") else self.revision.replace("/", "%2F")
+        return f"hf://datasets/{self.name}" + (f"@{revision}" if revision else "")
+
+    def ask(self) -> Listing:
+        """Ask the hub for its list of files. Raises huggingface_hub's errors; ValueError for invalid
+        paths.
+        """
+        import huggingface_hub
+
+        hub = huggingface_hub.HfApi()
+        commit = hub.dataset_info(self.name, revision=self.revision or None).sha or ""
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError(f"the hub names the commit {commit!r}; expected 40 hexadecimal digits")
+        names = hub.list_repo_files(self.name, revision=commit, repo_type="dataset")
+        for name in names:
+            if not is_path(name):
+                raise ValueError(f"the hub lists a file with the name {name!r}, which is no path in it")
+        return Listing(commit, tuple(sorted(names)))
+
+    def download(self, listing: Listing, names: Sequence[str]) -> None:
+        """Download missing files to the cache; one process of a machine at a time.
+
+        ValueError if the download is cut off or refused; finished files stay.
+        """
+        with self._alone():
+            self._write(self._list_of(listing.commit), json.dumps(listing.names))
+            missing = [name for name in names if self.path(listing, name) is None]
+            try:
+                self._fetch(listing, missing)
+            except Exception as error:  # network, disk and storage raise many classes
+                raise ValueError(self._fault(error)) from error
+
+    def keep(self, listing: Listing) -> None:
+        """Record the commit of this revision, once all files of a run are in the cache."""
+        self._write(self._commit_of_revision, listing.commit)
+
+    def path(self, listing: Listing, name: str) -> str | None:
+        """Return the path of a file in the cache; None if it is not there."""
+        import huggingface_hub
+
+        if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
+            return None
+        cached = huggingface_hub.try_to_load_from_cache(
+            self.name, name, revision=listing.commit, repo_type="dataset"
+        )
+        return cached if isinstance(cached, str) and os.path.isfile(cached) else None
+
+    def copies(self) -> list[Listing]:
+        """Return the cached listings of this revision: recorded lists first, then snapshots of other
+        programs.
+
+        Within both groups the most recently written commit comes first.
+        """
+        reference = self._directory / "refs" / (self.revision or "main")
+        written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
+        written.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        commits = [self.revision]
+        for path in written:
+            with suppress(ValueError):
+                commits.append(read_regular(path, 1024).decode("ascii", "replace").strip())
+        listings = [self._listed(commit) for commit in dict.fromkeys(commits) if _COMMIT.fullmatch(commit)]
+        return sorted(
+            (listing for listing in listings if listing.names), key=lambda listing: not listing.is_whole
+        )
+
+    def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
+        """Download `names`. Raises the first error, or an interrupt, without waiting for other downloads."""
+        import huggingface_hub
+
+        if launch_or_alone().local_rank:  # only one rank of a machine shows bars
+            huggingface_hub.utils.disable_progress_bars()
+        waiting, ended = list(reversed(names)), TimedQueue[Exception | None]()
+
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    name = waiting.pop()
+                    try:
+                        huggingface_hub.hf_hub_download(
+                            self.name, name, revision=listing.commit, repo_type="dataset"
+                        )
+                        ended.put(None)
+                    except Exception as error:
+                        ended.put(error)
+
+        for _ in range(min(_WORKERS, len(names))):
+            threading.Thread(target=work, daemon=True, name="fastsft-download").start()
+        with huggingface_hub.utils.tqdm(
+            total=len(names), desc=f"Fetching {len(names)} files", disable=True if len(names) < 2 else None
+        ) as bar:
+            try:
+                for _ in names:
+                    if (error := ended.get()) is not None:
+                        raise error
+                    bar.update()
+            finally:
+                waiting.clear()
+
+    def _fault(self, error: Exception) -> str:
+        if is_refusal(error):
+            return hub_reason(error, "data set")
+        if isinstance(error, OSError) and error.errno in _OF_DISK:
+            return (
+                f"cannot be written to the cache {self._directory.parent}: {error.strerror}; HF_HOME names "
+                "another place"
+            )
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return f"the download was cut off: {one_line(first)}; run it again, which goes on from there"
+
+    @property
+    def _directory(self) -> Path:
+        from huggingface_hub import constants
+
+        return Path(constants.HF_HUB_CACHE) / f"datasets--{self.name.replace('/', '--')}"
+
+    @property
+    def _commit_of_revision(self) -> Path:
+        return self._directory / "fastsft" / "revisions" / quote(self.revision or "main", safe="")
+
+    def _list_of(self, commit: str) -> Path:
+        return self._directory / "fastsft" / f"{commit}.json"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        from huggingface_hub.utils import WeakFileLock
+
+        with ExitStack() as stack:
+            with suppress(OSError):  # a read-only cache may still have all files
+                (self._directory / "fastsft").mkdir(parents=True, exist_ok=True)
+                stack.enter_context(WeakFileLock(self._directory / "fastsft" / "lock"))
+            yield
+
+    def _write(self, path: Path, content: str) -> None:
+        with suppress(OSError):
+            if not path.is_file() or path.read_text("utf-8") != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, content)
+
+    def _listed(self, commit: str) -> Listing:
+        """Return the files of a commit by the recorded list, else those in its snapshot."""
+        with suppress(ValueError):
+            names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
+            if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):
+                return Listing(commit, tuple(names))
+        directory, there = self._directory / "snapshots" / commit, []
+        with suppress(OSError):
+            there = [
+                path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()
+            ]
+        return Listing(commit, tuple(sorted(there)), is_whole=False)

@@ -88,9 +88,7 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
 
 
 def kind_of(name: str) -> str | None:
-    """Return the suffix by which `datasets` takes a file for data, such as .jsonl or .csv.gz; None for
-    other files.
-    """
+    """Return the suffix by which `datasets` takes a file for data, such as .csv.gz; None for other files."""
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
     return data_suffix(name) or (None if first is None else "." + ".".join(parts[first:]))
@@ -251,9 +249,7 @@ _CHOOSE_RECORDS = (
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """Return the configurations in the texts of CARD_FILES by name. ValueError also for a card that
-    `datasets` refuses.
-    """
+    """Return the configurations of the card by name. ValueError also for a card that `datasets` refuses."""
     metadata: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")

@@ -22,42 +22,27 @@ class JsonLines:
     """
 
     def __init__(self, records: Iterable[object]) -> None:
-        self._records = iter(records)
-        self._waiting = b""
-
-    def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end."""
-        parts, length = [self._waiting], len(self._waiting)
-        while length < size:
-            record = next(self._records, self)
-            if record is self:
-                break
-            parts.append(write_line(record))
-            length += len(parts[-1])
-        block = b"".join(parts)
-        self._waiting = block[size:]
-        return block[:size]
-
-
-class JsonArray:
-    """Python records as one JSON array, read in blocks; values are written as by JsonLines."""
-
-    def __init__(self, records: Iterable[object]) -> None:
         self._chunks = self._write(records)
         self._waiting = b""
 
     def read(self, size: int) -> bytes:
         """Return at most `size` bytes; none at the end."""
-        while len(self._waiting) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._waiting += chunk
-        block, self._waiting = self._waiting[:size], self._waiting[size:]
-        return block
+        parts, length = [self._waiting], len(self._waiting)
+        while length < size and (chunk := next(self._chunks, b"")):
+            parts.append(chunk)
+            length += len(chunk)
+        block = b"".join(parts)
+        self._waiting = block[size:]
+        return block[:size]
 
-    @staticmethod
-    def _write(records: Iterable[object]) -> Iterator[bytes]:
+    def _write(self, records: Iterable[object]) -> Iterator[bytes]:
+        return map(write_line, records)
+
+
+class JsonArray(JsonLines):
+    """Python records as one JSON array, read in blocks; a record may be any value."""
+
+    def _write(self, records: Iterable[object]) -> Iterator[bytes]:
         yield b"["
         for number, record in enumerate(records):
             yield (b"," if number else b"") + write_line(record)
@@ -66,11 +51,16 @@ class JsonArray:
 
 def write_line(record: object) -> bytes:
     """Return a record as a JSON line."""
-    text = json.dumps(record, skipkeys=True, default=json_value, ensure_ascii=False)
+    return _encoded(record) + b"\n"
+
+
+def _encoded(value: object) -> bytes:
+    """Return JSON in UTF-8, or in ASCII if a text has lone surrogates: their escapes reach the reader."""
+    text = json.dumps(value, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
-        return text.encode() + b"\n"
+        return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(record, skipkeys=True, default=json_value).encode() + b"\n"
+        return json.dumps(value, skipkeys=True, default=json_value).encode()
 
 
 def json_value(value: object) -> bool | int | float:
@@ -117,15 +107,4 @@ def _of_struct(value: object) -> object:
 
 def write_conversations(sources: Sequence[object]) -> str:
     """Return a JSON array of records that have `sources` as their conversations."""
-    records = [{"conversations": source} for source in sources]
-    text = json.dumps(records, skipkeys=True, default=json_value, ensure_ascii=False)
-    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=json_value)
-
-
-def _encodes(text: str) -> bool:
-    """False for lone surrogates, which reach the reader that reports them only as escapes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _encoded([{"conversations": source} for source in sources]).decode()

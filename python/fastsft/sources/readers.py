@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from fastsft.runtime.regular_files import open_regular
+from fastsft.runtime.regular_files import check_no_pointer, open_descriptor, open_regular
 from fastsft.sources.file_formats import (
     CsvLines,
     GzipStream,
@@ -32,7 +32,6 @@ import stat
 import time
 
 from fastsft.runtime.messages import tell
-from fastsft.runtime.regular_files import check_no_pointer
 from fastsft.sources.data_files import _STANDARD_INPUT, DataFile
 
 SECONDS_UNTIL_TOLD = 2.0
@@ -45,12 +44,7 @@ def open_data(path: str) -> BinaryIO:
     A pipe opens once another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and for a
     file that cannot be opened.
     """
-    try:
-        # Raises for a socket and for a missing file.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: the data file cannot be read: {reason}") from None
+    descriptor = open_descriptor(path, "the data file cannot be read")
     try:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             _await_writer(descriptor, path)

@@ -118,8 +118,7 @@ def write_compatible_config(directory: str | Path) -> None:
 
 
 def compatible_config(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
-    """Return tokenizer_config.json with the class and the special tokens as transformers 4 and 5 both read
-    them.
+    """Return tokenizer_config.json with class and special tokens as transformers 4 and 5 both read them.
 
     has_json: tokenizer.json is in the same directory, which PreTrainedTokenizerFast needs.
     """
@@ -189,8 +188,7 @@ def _name_of(item: object) -> object:
 
 
 def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """Return the Jinja text of a model directory: chat_template.jinja, else chat_template in
-    tokenizer_config.json.
+    """Return the Jinja text of chat_template.jinja, else of chat_template in tokenizer_config.json.
 
     name: of several named templates; None for "default". None if there is no template. ValueError for an
     unknown name and an unreadable config.

@@ -1,5 +1,4 @@
-"""Make a tokenizer from tokenizer.json: natively if fastsft reproduces it exactly, else in the tokenizers
-library.
+"""Make a tokenizer from tokenizer.json: natively if fastsft reproduces it exactly, else in the library.
 
 The JSON comes from the file, from vocab.json and merges.txt (OPT, GPT-2, Qwen), or from the bytes' alphabet.
 """
@@ -22,24 +21,25 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer
     """Load the tokenizer at `path`. ValueError for a damaged file; a warning says if the library runs it."""
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
-    except _C.NotNativeError as reason:
-        warn_once(
-            f"{path}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
-        )
-    text = read_text(path, MOST_TOKENIZER_BYTES, "a tokenizer.json")
-    return library_tokenizer(text, settings, str(path))
+    except _C.NotNativeError as error:
+        reason = str(error)
+    return _in_library(read_text(path, MOST_TOKENIZER_BYTES, "a tokenizer.json"), settings, str(path), reason)
 
 
 def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C.Tokenizer:
     """Load the tokenizer of vocab.json and merges.txt. ValueError if one is damaged."""
-    text = tokenizer_json(directory, settings.named.get("bos_token"))
-    where = str(directory / VOCAB)
+    text, where = tokenizer_json(directory, settings.named.get("bos_token")), str(directory / VOCAB)
     try:
         return _C.parse_json_tokenizer(text, where, settings.native())
-    except _C.NotNativeError as reason:
-        warn_once(
-            f"{where}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
-        )
+    except _C.NotNativeError as error:
+        reason = str(error)
+    return _in_library(text, settings, where, reason)
+
+
+def _in_library(text: str, settings: TokenizerSettings, where: str, reason: str) -> _C.Tokenizer:
+    warn_once(
+        f"{where}: fastsft has no native equal of {reason}; the tokenizers library runs it, which is slow"
+    )
     return library_tokenizer(text, settings, where)
 
 
@@ -47,8 +47,7 @@ NO_LIMIT = 1 << 29  # bytes of a row; no conversation is longer
 
 
 def byte_tokenizer(special: Sequence[str]) -> _C.Tokenizer:
-    """Return a native tokenizer with an id for each byte, in the order of GPT-2's alphabet, followed by
-    `special`.
+    """Return a native tokenizer with an id for each byte, in GPT-2's order, followed by `special`.
 
     It counts a data set for which no model has been chosen yet.
     """

@@ -106,9 +106,7 @@ class Library:
         return encoding.ids[:first], encoding.ids[last + 1 :]
 
     def answer(self, kind: bytes, payload: bytes) -> bytes:
-        """Answer a request. E: encode; P: encode special tokens as plain text; D and S: decode, S without
-        special tokens.
-        """
+        """Answer E: encode; P: encode without special tokens; D, S: decode, S without special tokens."""
         if kind in (b"D", b"S"):
             text: str = self._tokenizer.decode(array("I", payload).tolist(), skip_special_tokens=kind == b"S")
             return text.encode("utf-8", "surrogatepass")

@@ -1,6 +1,4 @@
-"""Tokenizers that fastsft does not reproduce natively, run by the `tokenizers` library in a worker
-process.
-"""
+"""Tokenizers that fastsft does not reproduce natively, run by the `tokenizers` library in a worker."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ def _check_dropout(content: object) -> None:
 
 
 def _with_prefix_space(content: object, settings: TokenizerSettings) -> str:
-    """Return the file's text with the ByteLevel pre-tokenizer set as transformers sets it by
-    tokenizer_config.json.
-    """
+    """Return the file's text with ByteLevel's prefix space as tokenizer_config.json sets it."""
     section = content.get("pre_tokenizer") if isinstance(content, dict) else None
     if isinstance(section, dict) and section.get("type") == "ByteLevel":
         given = settings.add_prefix_space

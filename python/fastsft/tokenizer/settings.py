@@ -173,7 +173,7 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
 def _added_tokens(
     directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
 ) -> list[_C.GivenToken]:
-    """Return added tokens in the order in which transformers assigns ids (tokenization_utils_base.py,
+    """Return added tokens in the order of transformers' ids (tokenization_utils_base.py,
     _from_pretrained).
     """
     extra = config.get("additional_special_tokens") or []

@@ -39,8 +39,7 @@ _OF_MODELS = (
 
 
 def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
-    """Return a state that stays equal as long as the same object makes the same ids; never kept longer than
-    the object.
+    """Return a state that is equal as long as the same object makes the same ids.
 
     The state has class and code of all methods, functions on the object, special and added tokens, attributes
     that a script sets by name, and the parts of a fast tokenizer's backend. Vocabulary and merges are
@@ -87,9 +86,7 @@ def _content_of(part: object) -> tuple[object, ...]:
 
 
 def _special_tokens(tokenizer: object) -> str:
-    """Return the texts of special tokens; looking up the id of a missing one may never end (the unknown
-    token itself).
-    """
+    """Return the texts of special tokens, since looking up the id of a missing one may never end."""
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
 
@@ -159,9 +156,7 @@ def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
 
 
 def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
-    """Return the ids of the probe text by a SentencePieceProcessor, which a script may reload; None for
-    another object.
-    """
+    """Return the probe's ids by a SentencePieceProcessor, which a script may reload; None for others."""
     encode = getattr(pieces, "EncodeAsIds", None)
     if encode is None or not hasattr(pieces, "serialized_model_proto"):
         return None

@@ -69,7 +69,7 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, and the JSON files next to
+        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, with the JSON files next to
         them.
 
         The options override the files. ValueError if the files are missing, damaged, or ask for unsupported
@@ -144,7 +144,7 @@ class Tokenizer:
     def encode_with_offsets(
         self, text: str, *, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the
+        """Return ids and, for each, the UTF-8 bytes [begin, end) of the text; together they cover the
         text.
         """
         return self.native.encode_with_offsets(text.encode(), split_special_tokens)

@@ -35,8 +35,7 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 
 
 def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
-    """Return the equal native tokenizer of fastsft's, a slow LlamaTokenizer or a fast tokenizer as it is set
-    up now, or None.
+    """Return the native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer, or None.
 
     A slow object is read by vocab_file, legacy, added tokens, add_bos_token, add_eos_token and special
     tokens; a fast one by backend_tokenizer.to_str(): docs/spec/fastchat_labels.md, section 3.4. None if a

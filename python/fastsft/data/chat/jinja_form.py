@@ -128,8 +128,7 @@ def without_bos(source: str, adds_bos: bool) -> str:
 
 
 def gap_after_bos(native: _C.Tokenizer, text: str) -> str:
-    """Return the blank after a BOS in the text that gives the same ids as the tokenizer's own BOS; "" if none
-    is needed.
+    """Return the blank that a BOS in the text needs for the ids of the tokenizer's own BOS, or "".
 
     A Llama tokenizer that is not legacy puts a space in front of a text, but not after a BOS in the text.
     """

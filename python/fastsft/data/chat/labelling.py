@@ -6,7 +6,7 @@ Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastsft import _C
@@ -57,17 +57,8 @@ class LabelSettings:
     @classmethod
     def from_arguments(cls, data_args: object) -> LabelSettings:
         """Read DataArguments; fields that an object of FastChat's own class lacks have their defaults."""
-        names = (
-            "mask_policy",
-            "template",
-            "chat_template_name",
-            "train_turns",
-            "role_aliases",
-            "on_bad_sample",
-            "overlong",
-            "boundary_tokens",
-            "template_date",
-        )
+        others = ("role_map", "why", "has_tools")
+        names = [field.name for field in fields(cls) if field.name not in others]
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
         roles = parse_role_map(getattr(data_args, "role_map", None))
         return cls(role_map=roles, why=getattr(data_args, "mask_policy_reason", ""), **given)
@@ -198,7 +189,5 @@ def labels_of(dataset: object) -> str | None:
 
 
 def label_identity(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that change labels: without the reason, the limit, and the date, which may or may
-    not.
-    """
+    """Return the entries that change labels, without the reason, the limit and the date."""
     return {name: value for name, value in labelling.items() if name not in (WHY, DATE, LIMIT)}

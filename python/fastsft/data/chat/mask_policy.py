@@ -1,6 +1,4 @@
-"""Resolve `--mask_policy auto`: FastChat's labels if they hold with the tokenizer, else spans of a chat
-template.
-"""
+"""Resolve `--mask_policy auto`: FastChat's labels if they hold with the tokenizer, else spans."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
 
 
 def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
-    """Resolve auto in a script that calls FastChat's functions: FastChat's policy, unless a flag needs
-    spans.
-    """
+    """Resolve auto in a script that calls FastChat's functions: to "fastchat", unless a flag needs spans."""
     if settings.mask_policy != AUTO:
         return settings
     return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
@@ -128,8 +124,8 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
 
 
 def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
-    """Return the end of replies in FastChat's template: </s>, else the tokenizer's own end, which is put
-    into the template.
+    """Return the end of replies in FastChat's template: </s>, else the tokenizer's own, which replaces
+    </s>.
     """
     if native is None or tokenizer.eos_token is None:
         return None

@@ -142,8 +142,7 @@ class ModelTemplate:
         return self._trait("takes_system")
 
     def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Render the prompts of the last messages, which are replies not written yet: the text that the model
-        reads.
+        """Render the prompts of the last messages, which are replies not written yet.
 
         With `add_generation_prompt`, or up to the reply for a template that ignores it. All counts as
         learned.
@@ -188,9 +187,7 @@ class ModelTemplate:
 
     @cached_property
     def marks_replies(self) -> bool:
-        """True if the template shows where replies begin: text before a reply's content is then generated,
-        too.
-        """
+        """True if the template shows where replies begin, so that all text from there on is generated."""
         return self._trait("marks_replies")
 
     @cached_property
@@ -305,8 +302,7 @@ class Endings(NamedTuple):
 
 
 def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
-    """Return the tokens that end replies, and the text after a reply's content up to the end of its stop
-    token.
+    """Return the tokens that end replies, and the text from a reply's content to the end of its stop token.
 
     native: the native tokenizer. bos, eos: its named tokens, "" for none. The stop token is EOS if every
     reply ends with it, else the first control token that ends every reply, else the first special token after

@@ -1,6 +1,4 @@
-"""Make the token ids from which a model writes a reply, as `apply_chat_template` with
-`add_generation_prompt` does.
-"""
+"""Make prompts as token ids, as `apply_chat_template` with `add_generation_prompt` does."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ class Prompts:
         self.stop_id: int | None = stop if stop >= 0 else None
 
     def ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Return the ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), BOS
-        included.
+        """Return ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), with BOS.
 
         The last message is the user's. ValueError for an order of roles that the template refuses.
         """

@@ -65,8 +65,7 @@ def check_template(
 
 
 def check_prompt(model: ModelTemplate) -> None:
-    """Raise ValueError for a template whose generation prompt lacks text that it writes before a reply's
-    content.
+    """Raise ValueError for a template whose generation prompt lacks text that precedes a reply's content.
 
     That text would be learned with replies, but servers that use `add_generation_prompt` would not write it.
     """

@@ -77,9 +77,7 @@ def template_source(tokenizer: object, chat_template_name: str | None = None) ->
 
 
 def tool_source(tokenizer: object) -> str | None:
-    """Return the Jinja text of the tokenizer's template for chats with tools, next to its default one; or
-    None.
-    """
+    """Return the Jinja text of the tokenizer's template for chats with tools; or None."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         return held.get(TOOL_TEMPLATE)
@@ -96,9 +94,7 @@ def digest_of(source: str) -> str:
 
 
 def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
-    """Return the named template that is published with this very text and gives the same tokens for all
-    probes.
-    """
+    """Return the named template that is published with this text and gives the same tokens for probes."""
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
@@ -159,9 +155,7 @@ def template_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: list[str]) -> str | None:
-    """Return the known name with the same letters and digits, of the same family, or a few slips away; or
-    None.
-    """
+    """Return the name with the same letters and digits, of the same family, or a few slips away; or None."""
     plain = _plain(name)
     by_plain = {_plain(other): other for other in reversed(names)}
     if plain in by_plain:
@@ -217,9 +211,7 @@ _NO_TOOLS = (
 
 
 class TemplateWithTools:
-    """A model's two templates: `tools` for conversations with tools, `default` for others. Used like a
-    ModelTemplate.
-    """
+    """A model's two templates, used like one: `tools` for conversations with tools, `default` for others."""
 
     def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
         self.default, self.tools = default, tools
@@ -267,9 +259,7 @@ class TemplateWithTools:
 
     @property
     def fields(self) -> list[str]:
-        """The fields of tools and calls that `tools` writes; thoughts and system messages only if both
-        write them.
-        """
+        """Fields of tools and calls that `tools` writes; thoughts and system messages only if both do."""
         both = set(self.default.fields) & set(self.tools.fields)
         of_tools = ("tools", "tool_calls", *CALL_IDS)
         return [name for name in self.tools.fields if name in of_tools or name in both]
@@ -285,8 +275,7 @@ OwnTemplate = ModelTemplate | TemplateWithTools
 def own_template(
     source: str, tool_source: str | None, tokenizer: object, native: _C.Tokenizer, day: str | None
 ) -> OwnTemplate:
-    """Return the template `source`, combined with `tool_source` for chats with tools if both can be trained
-    together.
+    """Return the template `source`, combined with `tool_source` if both can be trained together.
 
     A message says why they cannot. ValueError for an unusable `source`.
     """

@@ -1,6 +1,4 @@
-"""Write chat templates for other programs: that of a saved model, which is that of its labels, and
-Ollama's.
-"""
+"""Write chat templates for other programs: the template of a saved model, and Ollama's."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Let saves of `tokenizer` have the template of the labels; a message says if the base model's was
-    another.
+    """Save the template of the labels with `tokenizer`; a message says if the base model's was another.
 
     labelling: of the rows (`describe`), empty if a script made them: then the base model's files are copied,
     as for a tokenizer of transformers. choice: --save_chat_template.
@@ -70,8 +67,7 @@ def set_saved_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """Return the Jinja text that renders the labels' tokens: the model's own if it does, with BOS in front if
-    needed.
+    """Return the Jinja text of the labels: the model's own if it renders the same, with BOS if needed.
 
     name: of the labels' template.
     """
@@ -178,9 +174,7 @@ class TurnTexts:
 
 @dataclass(frozen=True)
 class OllamaTemplate:
-    """text: Ollama's template, Go's text/template. stop: the text that ends generation. notes:
-    differences, for people.
-    """
+    """text: Go's text/template. stop: the text that ends generation. notes: differences, for people."""
 
     text: str
     stop: str

@@ -53,9 +53,7 @@ class Chat(NamedTuple):
         return self._replace(messages=self.messages[:count])
 
     def more_text(self) -> str:
-        """Return all texts in the further fields: special tokens there belong to the record, not to the
-        template.
-        """
+        """Return all texts in the further fields; special tokens there belong to the record."""
         if not self.more:
             return ""
         texts: list[str] = []

@@ -92,9 +92,7 @@ class KnownForms:
         return replies
 
     def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
-        """Return the chat of marks, the values by mark number, and the key that all chats of the form
-        share.
-        """
+        """Return the chat of marks, the values by mark number, and the key of the chat's form."""
         if chat.tools is not self._tools.given:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
@@ -108,8 +106,8 @@ class KnownForms:
     def _skeleton(
         self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
     ) -> Skeleton | None:
-        """Return the skeleton of a form that was seen before: making one costs more than rendering a chat
-        without it.
+        """Return the skeleton of a form that was seen before; making a skeleton costs more than a
+        rendering.
         """
         if form not in self._seen:
             self._make_room(len(str(form)))
@@ -152,9 +150,7 @@ class KnownForms:
         self._size += size
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
-        """Return the replies if the text is the skeleton's, and the template does the same with its
-        values.
-        """
+        """Return the replies if the text is the skeleton's, and the template treats its values alike."""
         values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
         if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):

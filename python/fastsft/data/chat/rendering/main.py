@@ -48,9 +48,7 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
 
 
 def _limit_computing(seconds: float) -> None:
-    """Let the system end this process after `seconds` more of computing: no timer interrupts a single
-    operation.
-    """
+    """Let the system end this process after `seconds` of computing, also inside a single operation."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(time.process_time() + seconds)
     soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)

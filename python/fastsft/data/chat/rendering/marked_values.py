@@ -70,9 +70,7 @@ def is_closed(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Return the value, of which only number and kinds of parts are used; raise for an object that is one
-    mark.
-    """
+    """Return a value of which number and kinds of parts are used; raise for an object that is one mark."""
     if is_closed(value):
         raise Unforeseen("the parts of an object are looked at")
     return value

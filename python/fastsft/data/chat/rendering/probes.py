@@ -1,5 +1,4 @@
-"""Probe a chat template: the fields that it writes, its form of calls and their ids, and places of system
-messages.
+"""Probe a chat template: the fields that it writes, its form of calls, and system messages.
 
 Each probe puts a mark of its own into every text of the probed field.
 """
@@ -46,9 +45,7 @@ class Probes:
 
     @cached_property
     def call_form(self) -> CallForm | None:
-        """The first form in which the template writes calls, with arguments as JSON; None if it writes
-        none.
-        """
+        """The first form in which the template writes calls, with arguments as JSON; or None."""
         marks = (self._nonce, self._id, self._value)
         for form in _CALL_FORMS:
             for chat in (self._calling(form), self._calling(form).first(2)):
@@ -79,9 +76,7 @@ class Probes:
         return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
 
     def call_endings(self) -> tuple[str, str]:
-        """Return the texts after a call's name, and between a call and its result; "" if the template
-        writes no calls.
-        """
+        """Return the texts after a call's name, and between a call and its result; "" without calls."""
         if self.call_form is None:
             return "", ""
         with contextlib.suppress(Refused, Fatal):
@@ -104,9 +99,7 @@ class Probes:
         return Chat([_USER, calling, result, _REPLY])
 
     def _thinking(self, name: str) -> Iterator[Chat]:
-        """Yield chats with thoughts: in a reply, with a call, and in the reply to its result; in a first
-        and a later turn.
-        """
+        """Yield chats with thoughts: with and without calls, in a first and a later turn."""
         reply = {**_REPLY, name: self._nonce}
         yield Chat([_USER, reply])
         yield Chat([_USER, _REPLY, _USER, reply])

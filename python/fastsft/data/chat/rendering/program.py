@@ -80,8 +80,7 @@ class Program:
         )
 
     def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
-        """Return the rendered text, which ends as a row does. template: the same template in another
-        environment.
+        """Return the rendered text, which ends as a row does. template: in another environment.
 
         Refused for an exception of the template or too much output.
         """
@@ -131,14 +130,7 @@ class Program:
         found = self._find(chat, written, learned)
         replies, text, needs_rows = self._chosen(chat, written, learned, found)
         if needs_rows:
-            return {
-                "pieces": [],
-                "bos": False,
-                "known": True,
-                "more": "",
-                "rewritten": -1,
-                "needs_rows": needs_rows,
-            }
+            return _answer([], False, True, "", needs_rows=needs_rows)
         for i, reply in zip(learned, replies, strict=True):
             if chat.has_more and loses_call(chat.messages[i], text[reply.begin : reply.end]):
                 raise Refused(f"the chat template does not write the call of reply {i}, next to its text")
@@ -153,14 +145,9 @@ class Program:
             ]
         else:
             pieces = list(cut_pieces(*placed, spans))
-        return {
-            "pieces": pieces,
-            "bos": self._lacks_bos(text),
-            "known": placed is not None and text is written.text,
-            "more": chat.more_text(),
-            "rewritten": changed[0] if changed else -1,
-            "needs_rows": "",
-        }
+        is_known = placed is not None and text is written.text
+        rewritten = changed[0] if changed else -1
+        return _answer(pieces, self._lacks_bos(text), is_known, chat.more_text(), rewritten)
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
         # A block may end before the token that ends the reply: then the following text counts, too.
@@ -171,8 +158,8 @@ class Program:
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
     ) -> tuple[list[Reply], str, str]:
-        """Return the learned replies, the text that contains them, and the reason if they need rows of their
-        own, else "".
+        """Return the learned replies, the text that contains them, and why they need rows of their own, else
+        "".
 
         If the text has no place for its only reply, the last one, the reply is written after its prompt.
         Refused for a reply without any place.
@@ -189,8 +176,7 @@ class Program:
         return [joined[1]], joined[0], ""
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return the text before the last message, a reply that is not written yet, like `render`; all of it
-        is learned.
+        """Return the text before the last message, a reply that is not written yet, like `render`.
 
         The text is the prompt for a reply or, for a template without prompts, the text up to the reply.
         """
@@ -207,14 +193,8 @@ class Program:
         texts = place_contents(pieces, lambda number: variants(contents[number]), text)
         if texts is None:
             pieces, texts = [Piece(text, -1, 0)], [text]
-        return {
-            "pieces": list(cut_pieces(pieces, texts, [(0, len(text))])),
-            "bos": self._lacks_bos(text),
-            "known": len(pieces) > 1,
-            "more": chat.more_text(),
-            "rewritten": -1,
-            "needs_rows": "",
-        }
+        learned = list(cut_pieces(pieces, texts, [(0, len(text))]))
+        return _answer(learned, self._lacks_bos(text), len(pieces) > 1, chat.more_text())
 
     def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
         has_more = any(more for *_, more in messages)
@@ -225,9 +205,7 @@ class Program:
         return bool(self._bos) and not full.startswith(self._bos)
 
     def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
-        """Return the text in pieces, next to those of a chat of marks; None if the text does not contain
-        its contents so.
-        """
+        """Return the text in the pieces of a chat of marks; None if the template changes contents."""
         roles = _roles(chat)
         if (pieces := self._plain.get(roles)) is None:
             if sum(map(len, self._plain.values())) > _MOST_PIECES:
@@ -336,6 +314,16 @@ class Program:
 
 def _roles(chat: Chat) -> tuple[str, ...]:
     return tuple(message["role"] for message in chat.messages)
+
+
+def _answer(
+    pieces: list[tuple[str, bool, bool]], bos: bool, known: bool, more: str,
+    rewritten: int = -1, needs_rows: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "pieces": pieces, "bos": bos, "known": known, "more": more, "rewritten": rewritten,
+        "needs_rows": needs_rows,
+    }  # fmt: skip
 
 
 def _need_rows(replies: Found) -> bool:

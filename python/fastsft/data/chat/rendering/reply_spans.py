@@ -124,8 +124,8 @@ class ReplySpans:
         return {i: self._find(chat, written, i) for i in wanted}
 
     def rest_of_prompt(self, chat: Chat, written: Written) -> str:
-        """Return the end of the last reply's prompt, from a tag on, if the reply does not continue it;
-        else "".
+        """Return the end of the last reply's prompt, from a tag on, that the reply does not continue; or
+        "".
         """
         reply = len(chat.messages) - 1
         before, unprompted = self._prompts(chat.first(reply))
@@ -136,8 +136,7 @@ class ReplySpans:
         return before[max((at for at in tags if at <= begin), default=begin) :]
 
     def join(self, chat: Chat, written: Written) -> tuple[str, Reply] | None:
-        """Return the prompt for the last reply, followed by the reply as the template writes it; None if the
-        text does not tell which part is the reply.
+        """Return the last reply's prompt followed by the reply; None if the text does not tell its begin.
 
         This is for a reply before which the template writes another text than in its prompt. The reply begins
         after the preceding message and the text that asks for a reply, and none of its own text comes
@@ -229,8 +228,7 @@ def _last_stop(text: str, stops: tuple[str, ...]) -> int:
 
 
 def _leave(before: str, unprompted: str, text: str) -> int | None:
-    """Return the position at which the text leaves the prompt `before`; None if it does not follow the
-    prompt.
+    """Return the position at which the text leaves the prompt `before`; None if it does not follow it.
 
     That may be before the prompt's end: a prompt may begin a block of thoughts that the reply lacks or
     changes. asked: the chat without the generation prompt.
@@ -267,9 +265,7 @@ def is_whole(message: dict[str, Any], text: str, begin: int, end: int) -> bool:
 
 
 def loses_call(message: dict[str, Any], span: str) -> bool:
-    """True if a call of the reply is missing in the span: learning it would teach to stop instead of
-    calling.
-    """
+    """True if the span lacks a call of the reply: learning it would teach to stop instead of calling."""
     return not all(_is_called(call, span) for call in message.get("tool_calls", ()))
 
 

@@ -36,9 +36,7 @@ class TimeLimit(BaseException):
 
 
 class GenerationBlocks(Extension):
-    """`{% generation %}...{% endgeneration %}`: puts text that a template marks as learned between two
-    marks.
-    """
+    """`{% generation %}...{% endgeneration %}`: puts two marks around text that is learned."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 

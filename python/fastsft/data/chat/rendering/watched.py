@@ -191,8 +191,8 @@ class Watched(Sandbox):
         return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
 
     def _stripped(self, method: Callable[..., str], text: str, *chars: str | None) -> str:
-        """Return the text without surrounding white space: another mark for a mark, because no marked text
-        is blank.
+        """Return the text without surrounding white space; for a mark another mark, as no marked text is
+        blank.
         """
         is_white = all(
             characters is None or (type(characters) is str and characters.isspace()) for characters in chars
