@@ -93,7 +93,7 @@ class BatchReader:
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, as accelerate's `set_epoch` does."""
+        """Set the next pass's epoch, as accelerate's `set_epoch` does."""
         self._passes = epoch
         if self._tells_epoch:
             tell = getattr(self.dataset, "set_epoch", None)
@@ -116,7 +116,7 @@ class BatchReader:
 
 
 class EpochReads:
-    """The batches of an epoch; one batch is read ahead, as accelerate's loader does."""
+    """An epoch's batches; one batch is read ahead, as accelerate's loader does."""
 
     def __init__(
         self, loader: DataLoader[Any], batches: _RankBatches, skip: int, position: ReadPosition | None
@@ -172,7 +172,7 @@ class EpochReads:
             self._reads._shutdown_workers()
 
     def _next_from(self, state: RandomState) -> ReadBatch | None:
-        """Read a batch from the random state `state`, after the order of rows has been drawn."""
+        """Read a batch from the random state `state`, after the row order has been drawn."""
         self._batches.settle()
         state.set()
         return self._next()
@@ -200,7 +200,7 @@ class _RankBatches(Sampler[list[int]]):
         self._settled: list[list[int]] | None = None
 
     def begin(self, epoch: int) -> None:
-        """Set the epoch of the next pass."""
+        """Set the next pass's epoch."""
         self._epoch, self.skip, self._settled = epoch, 0, None
         self.sent.clear()
 

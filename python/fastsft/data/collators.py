@@ -38,7 +38,7 @@ class BatchItem(NamedTuple):
     length: int
 
 
-# The items of a batch, or its fault: workers return either.
+# A batch's items, or its fault: workers return either.
 BatchItems = list[BatchItem] | ValueError
 
 
@@ -75,12 +75,11 @@ def _is_of_libraries(collator: object) -> bool:
 
 
 class Collation:
-    """Turns the items of a batch into rows; passed to a data loader as `collate_fn`.
+    """Turns a batch's items into rows; passed to a data loader as `collate_fn`.
 
     collator: called with the whole batch, as transformers' Trainer does, unless it only stacks. all_columns:
-    pass every key of an item, not only arguments of a model's forward. needs_labels: a batch without labels
-    is a fault. keeps_padding: rows stay whole, a padding collator is called, and without a collator
-    `tokenizer` pads.
+    pass every key of an item, not only model arguments. needs_labels: a batch without labels is a fault.
+    keeps_padding: rows stay whole, a padding collator is called, and without a collator `tokenizer` pads.
     """
 
     def __init__(

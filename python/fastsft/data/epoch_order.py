@@ -22,7 +22,7 @@ _LARGEST_MEGABATCH = 50  # batches
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the order of rows in `epoch` by --train_sampling_strategy."""
+    """Return the row order in `epoch` by --train_sampling_strategy."""
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -63,7 +63,7 @@ Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the order of rows in training; by length, every item is read once here.
+    """Return the row order in training; by length, every item is read once here.
 
     ValueError for items without lengths.
     """
@@ -77,7 +77,7 @@ def training_order(args: TrainingArguments, dataset: SizedDataset, processing_cl
 
 
 def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the order of rows in evaluation: as they are, or by length as in training."""
+    """Return the row order in evaluation: as they are, or by length as in training."""
     if args.train_sampling_strategy == "group_by_length":
         return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
     return lambda epoch: np.arange(len(dataset), dtype=np.int64)

@@ -60,7 +60,7 @@ def is_table(dataset: object) -> TypeGuard[Table]:
 
 
 def is_from_datasets(records: object) -> bool:
-    """True for any data set of the library datasets, also a streamed one."""
+    """True for any data set of the library datasets, streamed or not."""
     return type(records).__module__.split(".")[0] == "datasets"
 
 

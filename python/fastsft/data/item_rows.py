@@ -111,7 +111,7 @@ def _attributes(item: object, row: int) -> Mapping[str, Any]:
 
 
 def _array(value: object) -> npt.NDArray[Any]:
-    """Convert `value` to an array; one of objects if its rows have different lengths."""
+    """Convert `value` to an array, of objects if its rows have different lengths."""
     try:
         return np.asarray(value)
     except (TypeError, RuntimeError):  # a tensor of a device, or one with a gradient
@@ -177,7 +177,7 @@ class PaddedBatch(NamedTuple):
 
 
 def padded_to_longest(items: list[Any], tokenizer: object) -> list[Any]:
-    """Pad the items of a batch to the longest, as a tokenizer pads.
+    """Pad a batch's items to the longest, as a tokenizer pads.
 
     tokenizer: gives pad token, side and a mask for each row; None: id 0, on the right. Items without ids
     stay.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
-# Other arguments of a model's forward, which would change the result.
+# Other model arguments, which would change the result.
 _ARGUMENTS = frozenset(
     ("inputs_embeds", "past_key_values", "use_cache", "cache_position", "logits_to_keep", "kwargs")
 )
@@ -81,7 +81,7 @@ class ItemRules:
         return self._columns is None or self.label_of(self._columns) is not None
 
     def label_of(self, columns: Iterable[str]) -> str | None:
-        """Return the key of `columns` that holds the labels; None without one."""
+        """Return the key of `columns` that holds the labels; else None."""
         return next((name for name in self.label_keys if name in columns), None)
 
     def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Label files of conversations: formats, token cache, ranks, progress, and the list of bad records."""
+"""Label files of conversations: formats, token cache, ranks, progress, and the bad-record list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 @dataclass(frozen=True)
 class FileOptions:
-    """data_cache: directory for labelled rows. report_bad: file for the list of bad records.
+    """data_cache: directory for labelled rows. report_bad: file for the bad-record list.
 
     max_record_bytes: longest record. data_format: a name in `_C.data_formats()`, or "auto" to detect the
     format of each file.

@@ -56,7 +56,7 @@ class LazyRows:
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """Read the records of the file, and remember their present content."""
+        """Read the file's records, and remember their present content."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)
@@ -123,7 +123,7 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
 
 
 def _content(record: Any) -> bytes | None:
-    """Return the bytes of a record by value, without marks of shared objects; None if impossible."""
+    """Return a record's bytes by value, without marks of shared objects; None if impossible."""
     try:
         return marshal.dumps(record, 0)
     except ValueError:  # contains other types than Python's own

@@ -36,7 +36,7 @@ class RankBatches(Sampler[list[int]]):
         self._num_rows, self._epoch = num_rows, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass."""
+        """Set the next pass's epoch."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -55,7 +55,7 @@ class RankBatches(Sampler[list[int]]):
 class AheadLoader(DataLoader[Any]):
     """Reads one batch ahead, as accelerate's DataLoaderShard does.
 
-    `iteration`: the epoch of the next pass, which counts completed passes.
+    `iteration`: the next pass's epoch, which counts completed passes.
     """
 
     batch_sampler: RankBatches
@@ -63,7 +63,7 @@ class AheadLoader(DataLoader[Any]):
     tells_epoch = False  # True if accelerate calls the data set's `set_epoch`
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass."""
+        """Set the next pass's epoch."""
         self.iteration = epoch
         self.batch_sampler.set_epoch(epoch)
         if self.tells_epoch:

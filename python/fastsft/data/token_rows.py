@@ -56,7 +56,7 @@ class TokenRows:
 
     @property
     def source(self) -> SizedDataset:
-        """The data set. ValueError for rows that were made without one."""
+        """The data set. ValueError for rows that were made without a data set."""
         if self._source is None:
             raise ValueError("these rows are of no data set: they were made of native rows alone")
         return self._source

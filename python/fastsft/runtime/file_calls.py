@@ -114,7 +114,7 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS)
 
 
 class NotReplacedError(PermissionError):
-    """A protected file has the name of a new one: the new file is not written, and the old one stays."""
+    """A protected file has the name of a new file: the protected file stays."""
 
 
 def warn_unremoved(lines: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Explain errors of huggingface_hub in one line."""
+"""Explain huggingface_hub's errors in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ UNREACHED = "the hub was not reached, and no copy is in the cache"
 
 
 def hub_reason(error: Exception, what: str) -> str:
-    """Return one line for an error of several. what: the thing that was requested ("model", "data set")."""
+    """Return one line for an error that has several. what: the requested thing ("model", "data set")."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):

@@ -33,7 +33,7 @@ def _shell() -> object:
 def short_in_cells(
     *kinds: type[BaseException],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Decorate a public function: in a notebook, errors of `kinds` lose the frames of this package.
+    """Decorate a public function: in a notebook, errors of `kinds` lose this package's frames.
 
     kinds: errors whose messages suffice for a user. Frames of other code (a script's callback) stay, and so
     do the causes of an error that such code raised. Has no effect outside of notebooks.

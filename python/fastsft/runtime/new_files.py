@@ -138,8 +138,8 @@ class NewFile:
 def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
     """Yield a new file, which is renamed to `name` after the block; a failed block leaves nothing.
 
-    name: may contain folders below `directory`, which are made; ValueError if one is a link. durable: sync
-    the content before the rename.
+    name: may contain folders below `directory`, which are made; ValueError for a link in the way. durable:
+    sync the content before the rename.
     """
     with opened_folder(directory, name, make=True) as folder:
         path = directory / name
@@ -230,7 +230,7 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 
 
 def make_folders(directory: Path, name: str) -> None:
-    """Make the folders for the file `name` below `directory`. ValueError if one is a link or a file."""
+    """Make the folders for the file `name` below `directory`. ValueError for a link or a file in the way."""
     with opened_folder(directory, name, make=True):
         pass
 

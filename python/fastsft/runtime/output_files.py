@@ -1,7 +1,7 @@
 """Files in an output directory: written whole or not at all, through no link, never over others' files.
 
 A record in the directory has length and checksum of each file that fastsft wrote there. Any other file under
-one of our names is kept under a new name.
+our names is kept under a new name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def replace_file(path: str | Path, content: _Content) -> None:
 
 
 def write_below(directory: Path, name: str, content: _Content, durable: bool = False) -> None:
-    """Replace the file `name`, which may contain folders below `directory`; ValueError if one is a link.
+    """Replace the file `name`, which may contain folders below `directory`; ValueError for a link in the way.
 
     durable: sync the content before the rename.
     """
@@ -115,7 +115,7 @@ def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
 
 
 def archive_foreign(path: Path, fresh: Digest | None = None) -> None:
-    """Rename a foreign file under one of our names to previous-<UTC time>-<name>, with a message.
+    """Rename a foreign file that has a name of ours to previous-<UTC time>-<name>, with a message.
 
     Files on record, and files equal to the new content `fresh`, are fastsft's. A link is replaced, not kept.
     NotReplacedError if the file is protected.

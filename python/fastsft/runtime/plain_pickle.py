@@ -37,7 +37,7 @@ class Maker:
 
 
 class Inert:
-    """A substitute for a class: keeps the constructor's arguments and the attributes of its state."""
+    """A substitute for a class: keeps the constructor's arguments and its state's attributes."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments

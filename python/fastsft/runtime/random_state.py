@@ -93,7 +93,7 @@ def read_random_states() -> dict[str, Any]:
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """Return the states in this rank's file; None without one, such as after a change of the world size.
+    """Return the states in this rank's file; else None, such as after a change of the world size.
 
     ValueError if the file is damaged.
     """

@@ -88,7 +88,7 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
 
 
 def file_inside(directory: str | Path, name: str) -> Path | None:
-    """Return the file `name` of a model directory, also in one of its folders; None if there is no such name.
+    """Return the file `name` of a model directory, also in any of its folders; None if there is no such name.
 
     A link may lead to a file inside the directory or, in the Hugging Face cache, into its repository's
     `blobs`. ValueError for every other link, and for a dangling one.

@@ -48,7 +48,7 @@ def phase_limit(args: TimeLimits, phase: str) -> float:
 
 @contextmanager
 def deadline(args: TimeLimits, name: str) -> Iterator[None]:
-    """End this process if the block makes no progress for longer than the limit of `name` (one of PHASES).
+    """End this process if the block makes no progress for longer than the limit of `name` (in PHASES).
 
     The process leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
     """

@@ -100,7 +100,7 @@ class _Part(RawIOBase):
 
 
 class _Records:
-    """The records of an archive: stored uncompressed, each name once."""
+    """An archive's records: stored uncompressed, each name once."""
 
     def __init__(self, part: _Part) -> None:
         self._part = part
@@ -151,7 +151,7 @@ class _Records:
 
 @dataclass
 class _Storage:
-    """The bytes of a storage. dtype: of its elements; None if each tensor names its own."""
+    """A storage's bytes. dtype: of its elements; None if each tensor names its own."""
 
     data: torch.UntypedStorage
     dtype: torch.dtype | None
@@ -164,7 +164,7 @@ class _Storage:
 
 
 class _Storages:
-    """The storages of an archive, mapped privately: writes to a tensor never reach the file."""
+    """An archive's storages, mapped privately: writes to a tensor never reach the file."""
 
     def __init__(self, path: str | Path, file_size: int, begin: int, records: _Records) -> None:
         self._path, self._file_size, self._begin, self._records = path, file_size, begin, records
@@ -267,7 +267,7 @@ def _size(sizes: object) -> tuple[int, ...]:
 
 
 def _parameter(data: object, *_: object) -> object:
-    """Return the tensor of a parameter; its gradient flag and hooks are dropped."""
+    """Return a parameter's tensor; its gradient flag and hooks are dropped."""
     import torch
 
     if not isinstance(data, torch.Tensor):

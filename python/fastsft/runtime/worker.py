@@ -1,4 +1,4 @@
-"""Processes that handle files of strangers: a Python that finds its library and named packages, no more.
+"""Processes that handle untrusted files: a Python that finds its library and named packages, no more.
 
 A worker bounds its own memory and time before it reads anything. `Worker` is the other end of its pipes, and
 `Deadline` ends the wait for a worker that computes too long inside one operation.
@@ -21,7 +21,7 @@ from typing import BinaryIO
 # Without `site` there are neither the environment's packages nor code of .pth files and sitecustomize.
 _OPTIONS = ("-P", "-s", "-S")
 _START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!r}, run_name='__main__')"
-_SHORTEST_WAIT = 0.05  # seconds between two looks at the processor time of a worker
+_SHORTEST_WAIT = 0.05  # seconds between two looks at a worker's processor time
 _AT_ONCE = 1 << 16  # bytes: what a pipe holds
 
 
@@ -88,7 +88,7 @@ class Worker:
         return self._taken(size)
 
     def receive_line(self, deadline: Deadline | None = None) -> bytes | None:
-        """Read a line, without its end; None after the last whole one. TimeoutError after the deadline."""
+        """Read a line, without its end; None after the last line. TimeoutError after the deadline."""
         searched = 0
         while (end := self._received.find(b"\n", searched)) < 0:
             searched = len(self._received)
@@ -116,7 +116,7 @@ class Worker:
         return data
 
     def _exchange(self, deadline: Deadline | None) -> bool:
-        """Wait for bytes of the process, and write to it what it takes meanwhile; False at its end."""
+        """Wait for output of the process, and send queued data meanwhile; False at the end of its output."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         while (deadline or self._unsent) and not self._is_readable(output, deadline):
@@ -126,7 +126,9 @@ class Worker:
         return bool(part)
 
     def _is_readable(self, output: int, deadline: Deadline | None) -> bool:
-        """Wait until the process writes or reads; write what is left for it, and tell if it has written."""
+        """Wait until the process writes or reads, write the next part for the process, and return whether
+        it has written.
+        """
         poll = select.poll()
         poll.register(output, select.POLLIN)
         if self._unsent and self.process.stdin is not None:

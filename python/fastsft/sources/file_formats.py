@@ -1,6 +1,6 @@
 """File formats other than plain JSON, as streams of JSON lines: gzip, Zstandard, CSV, Parquet and Arrow.
 
-All are unpacked while they are read, within limits on memory and on the expansion of a file.
+All are unpacked while they are read, within limits on memory and on a file's expansion.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
 _OF_TRUTHS = "label"  # a field with true or false
 _NAMED = 20  # columns in a message
-_MOST_OF_A_CELL = (1 << 32) - 1  # the limit of a record; Python's default is 131,072 characters
+_MOST_OF_A_CELL = (1 << 32) - 1  # a record's limit; Python's default is 131,072 characters
 
 
 def is_csv_name(name: str) -> bool:

@@ -1,7 +1,8 @@
-"""Download the files of a hub data set, `hf://datasets/owner/name[@revision][/path]`, to the hub's cache.
+"""Download a hub data set's files, `hf://datasets/owner/name[@revision][/path]`, to the hub's cache.
 
-The folder `fastsft` next to the cached snapshots records the files of a commit (`COMMIT.json`) and the commit
-of a revision when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is complete.
+The folder `fastsft` next to the cached snapshots records the files of a commit (`COMMIT.json`) and a
+revision's commit when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is
+complete.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ _OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a commit. is_whole: False if they are only those that happen to be in the cache."""
+    """A commit's files. is_whole: False if they are only those that happen to be in the cache."""
 
     commit: str
     names: tuple[str, ...]
@@ -237,11 +238,11 @@ class HubRepository:
                 raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """Record the commit of this revision, once all files of a run are in the cache."""
+        """Record this revision's commit, once all files of a run are in the cache."""
         self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:
-        """Return the path of a file in the cache; None if it is not there."""
+        """Return a file's path in the cache; None if it is not there."""
         import huggingface_hub
 
         if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
@@ -343,7 +344,7 @@ class HubRepository:
                 replace_file(path, content)
 
     def _listed(self, commit: str) -> Listing:
-        """Return the files of a commit by the recorded list, else those in its snapshot."""
+        """Return a commit's files by the recorded list, else those in its snapshot."""
         with suppress(ValueError):
             names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
             if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):

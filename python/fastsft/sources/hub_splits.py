@@ -1,6 +1,6 @@
-"""Choose the training files of a hub data set by the rules of the library `datasets`.
+"""Choose a hub data set's training files by the rules of the library `datasets`.
 
-Its order (datasets/data_files.py, MetadataConfigs): the configurations of the card, README.md;
+Its order (datasets/data_files.py, MetadataConfigs): the card's configurations, README.md;
 `data/SPLIT-00000-of-00001.*`; directories named after a split; files named after a split; otherwise all files
 are `train`. As in `datasets`, every visible file counts when splits are searched, data or not.
 """
@@ -95,7 +95,7 @@ def kind_of(name: str) -> str | None:
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """Return the splits of a repository, or of one folder, that has no configurations."""
+    """Return the splits of a repository or folder without configurations."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
@@ -249,7 +249,7 @@ _CHOOSE_RECORDS = (
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """Return the configurations of the card by name. ValueError also for a card that `datasets` refuses."""
+    """Return the card's configurations by name. ValueError also for a card that `datasets` refuses."""
     metadata: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")
@@ -263,7 +263,7 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
 
 
 def _front_matter(text: str) -> str:
-    """Return the lines between the first line, `---`, and the next such line; "" without a second one."""
+    """Return the lines between the first line, `---`, and the next such line; "" if there is none."""
     begin = _BEGIN.match(text)
     end = _END.search(text, begin.end()) if begin else None
     return text[begin.end() : end.start()] if begin and end else ""
@@ -301,7 +301,7 @@ def _relative(path: str) -> str:
 
 
 def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """Read `data_files`: a text, a list of texts, or entries with split and path."""
+    """Read `data_files`: a text, a list, or entries with split and path."""
     entries = [("train", given)]
     if isinstance(given, list) and all(
         isinstance(entry, dict) and {*entry} == {"split", "path"} for entry in given

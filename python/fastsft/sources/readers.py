@@ -1,4 +1,4 @@
-"""Open data files of any format as inputs of the native reader, and read records as Python objects."""
+"""Open data files in any format as inputs of the native reader, and read records as Python objects."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """Return the records of a file or, with may_be_object, the object that is the whole file."""
+    """Return a file's records or, with may_be_object, the object that is the whole file."""
     read = open_reader(file, limit=limit)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))

@@ -1,4 +1,4 @@
-"""Read Parquet or Arrow from standard input and write its records as JSON lines; a program of its own.
+"""Read Parquet or Arrow from standard input and write its records as JSON lines; a separate program.
 
 A small file can decompress to gigabytes, and only the system can stop a library from allocating them: the
 program runs under a memory limit. Columns that no data format uses are not read: their value is 1. Errors are

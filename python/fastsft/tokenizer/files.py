@@ -152,7 +152,7 @@ class TrainedTemplate:
     tools: str | None = None
 
     def write(self, directory: Path) -> list[str]:
-        """Write the template next to a saved tokenizer, and return the names of the written files.
+        """Write the template next to a saved tokenizer, and return the names of written files.
 
         Both places that transformers reads are written: tokenizer_config.json, which must exist and which old
         releases read alone, and the file next to it. Among several named templates in tokenizer_config.json,

@@ -32,7 +32,7 @@ class NamedTokens(ChatTokenizer, Protocol):
 
 
 class CallableTokenizer(ChatTokenizer, Protocol):
-    """A tokenizer of transformers: called with a text or a list of texts, it returns `input_ids`."""
+    """A transformers tokenizer: called with a text or a list, it returns `input_ids`."""
 
     @property
     def bos_token_id(self) -> int | None: ...
@@ -114,14 +114,14 @@ class Backend(Protocol):
 
 
 class FastTokenizer(Protocol):
-    """A tokenizer of transformers that wraps one of the tokenizers library."""
+    """A transformers tokenizer that wraps one of the tokenizers library."""
 
     backend_tokenizer: Backend
     truncation_side: str
 
 
 def is_callable(tokenizer: object) -> TypeGuard[CallableTokenizer]:
-    """True for a tokenizer of transformers, or a similar object."""
+    """True for a transformers tokenizer, or a similar object."""
     return callable(tokenizer)
 
 
@@ -135,10 +135,10 @@ def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
 
 
 def is_fast(tokenizer: object) -> TypeGuard[FastTokenizer]:
-    """True if the object wraps a tokenizer of the tokenizers library, or a similar object."""
+    """True if the object wraps a `tokenizers` tokenizer, or a similar object."""
     return hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
 
 
 def is_backend(value: object) -> TypeGuard[Backend]:
-    """True for a tokenizer of the tokenizers library, or a similar object."""
+    """True for a `tokenizers` tokenizer, or a similar object."""
     return hasattr(value, "get_added_tokens_decoder")

@@ -27,7 +27,7 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer
 
 
 def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """Load the tokenizer of vocab.json and merges.txt. ValueError if one is damaged."""
+    """Load the tokenizer of vocab.json and merges.txt. ValueError for a damaged file."""
     text, where = tokenizer_json(directory, settings.named.get("bos_token")), str(directory / VOCAB)
     try:
         return _C.parse_json_tokenizer(text, where, settings.native())
@@ -100,9 +100,9 @@ def has_byte_pair_files(directory: Path) -> bool:
 
 
 def tokenizer_json(directory: Path, bos_token: str | None) -> str:
-    """Return the tokenizer.json that transformers makes from both files. ValueError if one is damaged.
+    """Return the tokenizer.json that transformers makes from both files. ValueError for a damaged file.
 
-    bos_token: added in front of texts if tokenizer_config.json sets add_bos_token.
+    bos_token: added before texts if tokenizer_config.json sets add_bos_token.
     """
     is_qwen2 = tokenizer_class(directory) == _QWEN2
     vocab = read_json_object(directory / VOCAB)

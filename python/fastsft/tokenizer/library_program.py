@@ -1,4 +1,4 @@
-"""Run a tokenizer.json in the `tokenizers` library; a program of its own, with limits of time and memory.
+"""Run a tokenizer.json in the `tokenizers` library; a separate program, with time and memory limits.
 
 The file is untrusted: its patterns may never end, and its normalizers may double a text thirty times. Imports
 only `tokenizers` and the standard library. A request is a letter, a size (8 bytes) and so many bytes; an

@@ -28,8 +28,8 @@ def library_tokenizer(
 ) -> _C.LibraryTokenizer:
     """Return the tokenizer.json `text` with the interface of the native tokenizers.
 
-    The library runs in a process with limits of time and memory. Byte ranges are the library's, widened to
-    cover the text. ValueError naming `where` for a file that the library refuses, for a pattern that may take
+    The library runs in a process with time and memory limits. Byte ranges are the library's, widened to cover
+    the text. ValueError naming `where` for a file that the library refuses, for a pattern that may take
     exponential time, and for more than BOS and EOS around a text; later for a text that the library cannot
     encode within the limits.
     """

@@ -69,7 +69,7 @@ class TokenizerSettings:
 
 
 def read_settings(directory: Path) -> TokenizerSettings:
-    """Read tokenizer_config.json and the older files; ValueError if one is damaged."""
+    """Read tokenizer_config.json and the older files; ValueError for a damaged file."""
     config = read_config(directory)
     if config.get("split_special_tokens"):
         raise ValueError(

@@ -43,8 +43,8 @@ def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
 
     The state has class and code of all methods, functions on the object, special and added tokens, attributes
     that a script sets by name, and the parts of a fast tokenizer's backend. Vocabulary and merges are
-    represented by the digest of the last look, and by the ids of one text. Two states of an incomparable
-    tokenizer are never equal.
+    represented by the last digest, and by the ids of one text. Two states of an incomparable tokenizer are
+    never equal.
     """
     attributes = getattr(tokenizer, "__dict__", {})
     return (
@@ -124,7 +124,7 @@ def _serialized(part: object) -> object:
 
 # Dictionaries from which slow byte-level tokenizers read ids.
 TABLES = ("encoder", "bpe_ranks", "byte_encoder")
-# Nearly every change of a vocabulary or of merges changes the ids of this text, which take microseconds.
+# Nearly every change of a vocabulary or of merges changes this text's ids, which take microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
 _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
@@ -138,7 +138,7 @@ def digest_model(tokenizer: object) -> None:
 
 
 def last_digest(tokenizer: object) -> bytes | None:
-    """Return the digest of the last look at the model; None without one."""
+    """Return the model's last digest; else None."""
     try:
         return _looked_at.get(tokenizer)
     except TypeError:  # the object has no weak references

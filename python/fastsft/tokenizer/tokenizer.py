@@ -154,7 +154,7 @@ class Tokenizer:
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """Return the id of a token by its text in the vocabulary; None if it is missing."""
+        """Return a token's id by its text in the vocabulary; None if it is missing."""
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
@@ -211,7 +211,7 @@ class Tokenizer:
         """Write the files as they were loaded, with pad_token, model_max_length and padding_side updated.
 
         After training, also the chat template of the labels, if the files have another (trained_template).
-        Returns the names of the written files.
+        Returns the names of written files.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)

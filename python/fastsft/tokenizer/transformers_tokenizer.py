@@ -196,9 +196,9 @@ def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
 def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
     """Wrap `tokenizer` to make labels by calling it.
 
-    FastChat calls the object with a text, and with a list of texts to be padded and truncated. If a script
-    has changed a method, a text whose ids differ between both is refused by a ValueError. TypeError for an
-    object that cannot be called.
+    FastChat calls the object with a text, and with texts to be padded and truncated. If a script has changed
+    a method, a text whose ids differ between both is refused by a ValueError. TypeError for an object that
+    cannot be called.
     """
     if not is_callable(tokenizer):
         raise TypeError(
@@ -216,7 +216,7 @@ def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
 
 
 class _CheckedCalls:
-    """Returns the ids of a text, after checking that a batch gives the same."""
+    """Returns a text's ids, after checking that a batch gives the same."""
 
     def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed

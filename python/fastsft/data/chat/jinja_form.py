@@ -1,8 +1,8 @@
 """Write a named template as Jinja text, as transformers and servers render it.
 
-The text gives the labels' tokens for the same messages, and with `add_generation_prompt` the prompt of a
-reply. `apply_chat_template` and servers add no BOS to a template's text. If the tokenizer puts one in front,
-as in training, the saved template therefore writes it, also a model's own template.
+The text gives the labels' tokens for the same messages, and with `add_generation_prompt` a reply's prompt.
+`apply_chat_template` and servers add no BOS to a template's text. If the tokenizer puts one in front, as in
+training, the saved template therefore writes it, also a model's own template.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
 def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
     """Return the Jinja text of the template `name` (`chat_templates()`, or an alias).
 
-    adds_bos: the tokenizer puts a BOS in front of a text. has_bos: it has a BOS. gap: the text after a BOS in
+    adds_bos: the tokenizer puts a BOS before a text. has_bos: it has a BOS. gap: the text after a BOS in
     front (`gap_after_bos`). ValueError for an unknown name.
     """
     chat = _C.find_chat_template(name)
@@ -130,7 +130,7 @@ def without_bos(source: str, adds_bos: bool) -> str:
 def gap_after_bos(native: _C.Tokenizer, text: str) -> str:
     """Return the blank that a BOS in the text needs for the ids of the tokenizer's own BOS, or "".
 
-    A Llama tokenizer that is not legacy puts a space in front of a text, but not after a BOS in the text.
+    A Llama tokenizer that is not legacy puts a space before a text, but not after a BOS in the text.
     """
     if native.named.bos < 0:
         return ""

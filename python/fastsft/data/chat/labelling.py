@@ -152,8 +152,8 @@ def _turns(requested: str, model: OwnTemplate | None) -> str:
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Return policy, template and stop token as data_report.json names them. why: auto's reason.
 
-    Only with other than default values: call_stop_token, boundary_tokens, train_turns (if replies have rows
-    of their own) and template_date (if the template asks for it).
+    Only with other than default values: call_stop_token, boundary_tokens, train_turns (if replies have
+    separate rows) and template_date (if the template asks for it).
     """
     options = labeller.options
     return {

@@ -90,7 +90,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
 
 
 def _spans_flag(settings: LabelSettings) -> str | None:
-    """Return the flag that needs the spans policy; None without one."""
+    """Return the flag that needs the spans policy; else None."""
     name = settings.template
     if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
         return f"--template {name}"

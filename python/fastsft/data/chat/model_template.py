@@ -116,7 +116,7 @@ class ModelTemplate:
         dialogues: system text, messages (role, text, is learned, more fields as JSON), and tools as JSON.
         Returns for each: pieces (text, is_data, is_learned), whether a BOS must be put in front, whether
         is_data is known, the failure, the texts of the further fields, the number of a learned message that
-        is not written unchanged (or -1), and whether it failed because its replies need rows of their own.
+        is not written unchanged (or -1), and whether it failed because its replies need separate rows.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -176,7 +176,7 @@ class ModelTemplate:
 
     @cached_property
     def lacks_bos(self) -> bool:
-        """True if the tokenizer puts a BOS in front of a text and the template writes none."""
+        """True if the tokenizer puts a BOS before a text and the template writes none."""
         return self._trait("lacks_bos")
 
     @property
@@ -302,7 +302,7 @@ class Endings(NamedTuple):
 
 
 def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
-    """Return the tokens that end replies, and the text from a reply's content to the end of its stop token.
+    """Return the tokens that end replies, and the text from a reply's content to its stop token's end.
 
     native: the native tokenizer. bos, eos: its named tokens, "" for none. The stop token is EOS if every
     reply ends with it, else the first control token that ends every reply, else the first special token after

@@ -35,7 +35,7 @@ def check_template(
     has_lead: bool = False,
     ending: str | None = None,
 ) -> None:
-    """Raise ValueError, showing the probe token by token, if the labels of a probe are wrong.
+    """Raise ValueError, showing the probe token by token, if a probe's labels are wrong.
 
     labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
     has_lead: the template may write learned text before a reply's content, such as a block of thoughts.

@@ -21,10 +21,10 @@ from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Save the template of the labels with `tokenizer`; a message says if the base model's was another.
+    """Save the labels' template with `tokenizer`; a message says if the base model's was another.
 
     labelling: of the rows (`describe`), empty if a script made them: then the base model's files are copied,
-    as for a tokenizer of transformers. choice: --save_chat_template.
+    as for a transformers tokenizer. choice: --save_chat_template.
     """
     if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
         return

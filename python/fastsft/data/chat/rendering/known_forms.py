@@ -1,4 +1,4 @@
-"""Find places of replies once for all chats of a form.
+"""Find reply places once for all chats with the same form.
 
 A form is everything in a chat but its texts and the objects that are written as JSON.
 """
@@ -144,7 +144,7 @@ class KnownForms:
         return made
 
     def _make_room(self, size: int) -> None:
-        """Forget all forms if one more of this size is too much."""
+        """Forget all forms if `size` more characters are too many."""
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size

@@ -1,4 +1,4 @@
-"""Answer requests to render conversations with a model's own Jinja chat template; a program of its own.
+"""Answer requests to render conversations with a model's own Jinja chat template; a separate program.
 
 The template is untrusted: a sandbox keeps it from Python's insides (`sandbox.py`), and this process bounds
 its time, memory and output. Speaks JSON lines over standard input and output with

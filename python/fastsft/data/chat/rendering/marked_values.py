@@ -70,7 +70,7 @@ def is_closed(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Return a value of which number and kinds of parts are used; raise for an object that is one mark."""
+    """Return a value of which number and kinds of parts are used; raise for an object behind a mark."""
     if is_closed(value):
         raise Unforeseen("the parts of an object are looked at")
     return value
@@ -97,7 +97,7 @@ def each_unpacked(values: Any) -> Any:
 
 
 def is_any(value: Any) -> int:
-    """Return the length of a value for a comparison with 0: no marked text is empty."""
+    """Return a value's length for a comparison with 0: no marked text is empty."""
     return min(len(whole(value)), 1)
 
 
@@ -109,7 +109,7 @@ def named(value: Any) -> Any:
 
 
 def look_up(obj: Any, key: Any) -> None:
-    """Raise for a lookup by a text of the chat, or in an object that is one mark."""
+    """Raise for a lookup by a text of the chat, or in an object behind a mark."""
     if is_closed(obj) or is_marked(key):
         raise Unforeseen("a text is looked up")
 

@@ -56,7 +56,7 @@ def variants(text: str) -> Iterator[str]:
 def place_contents(
     pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
 ) -> list[str] | None:
-    """Return the texts of the pieces with the contents put back as in `full`; None if they do not match.
+    """Return the pieces' texts with the contents put back as in `full`; None if they do not match.
 
     written: yields possible texts of a content in `full`, by its number.
     """
@@ -122,7 +122,7 @@ class Marks:
         self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
 
     def of(self, number: int, size: int = 0) -> str:
-        """Return the mark of a number. size: of the replaced text, if its length matters."""
+        """Return a number's mark. size: of the replaced text, if its length matters."""
         return (self._short if size == _SHORT else self._long) % number
 
     def replaced(self, text: str, made: Callable[[int], str]) -> str:
@@ -153,7 +153,7 @@ class Guard(NamedTuple):
     result: Any
 
     def holds(self, values: list[Any]) -> bool:
-        """True if the call has the same result with values in place of marks."""
+        """True if the call has the same result with values instead of marks."""
         try:
             expected = _filled(self.result, values)
             kwargs = {name: _filled(value, values) for name, value in self.kwargs.items()}
@@ -164,7 +164,7 @@ class Guard(NamedTuple):
 
 
 class Trace:
-    """The calls that a template makes with the marks of a chat, except writing them.
+    """The calls that a template makes with a chat's marks, except writing them.
 
     count: values of the chat, whose marks have the first numbers; derived values have the next.
     """
@@ -191,7 +191,7 @@ class Trace:
         return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
 
     def values(self, given: list[Any]) -> list[Any]:
-        """Return the values of a chat by number, derived values included."""
+        """Return a chat's values by number, derived values included."""
         values = [*given]
         for number, make, args, options in self._made:
             values.append(make(values[number], *args, **dict(options)))
@@ -217,7 +217,7 @@ class _Cut(tuple[Any, ...]):
 
 
 def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
-    """Return the texts of the pieces with values in place of marks; None if a value is missing or no text."""
+    """Return the pieces' texts with values instead of marks; None if a value is missing or no text."""
     try:
         texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
     except IndexError:  # data that looks like a mark

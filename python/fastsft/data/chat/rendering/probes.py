@@ -130,7 +130,7 @@ INPUTS = (*CALL_IDS, "second_system", "later_system")
 def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
     """True if the template has the trait `name`, one of INPUTS.
 
-    text: the template. form: of its calls, None if it writes none. nonce: 18 digits.
+    text: the template. form: of its calls, or None. nonce: 18 digits.
     """
     if name == "second_system":
         return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)

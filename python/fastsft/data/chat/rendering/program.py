@@ -1,4 +1,4 @@
-"""A compiled chat template: the texts that it writes, and the places of replies in them."""
+"""A compiled chat template: the texts that it writes, and the reply places in them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Program:
         return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return pieces [text, is_data, is_learned] of a conversation, and how they were found.
+        """Return pieces [text, is_data, is_learned] of a conversation, and facts about them (`_answer`).
 
         needs_rows: the reason why its replies have no place in one text, but may have one in a row each; else
         "".
@@ -158,8 +158,7 @@ class Program:
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
     ) -> tuple[list[Reply], str, str]:
-        """Return the learned replies, the text that contains them, and why they need rows of their own, else
-        "".
+        """Return the learned replies, the text that contains them, and why they need separate rows, else "".
 
         If the text has no place for its only reply, the last one, the reply is written after its prompt.
         Refused for a reply without any place.

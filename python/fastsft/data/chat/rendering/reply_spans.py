@@ -75,7 +75,7 @@ class Reply(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """The reason why a reply has no place in a text. needs_row: it may have one in a row of its own."""
+    """The reason why a reply has no place in a text. needs_row: it may have one in a separate row."""
 
     reason: str
     needs_row: bool = False
@@ -196,7 +196,7 @@ class ReplySpans:
         return place
 
     def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
-        """Return the reply that ends the text, up to the end of its stop token.
+        """Return the reply that ends the text, up to its stop token's end.
 
         The rest of a generation block is not learned, because no model generates it.
         """
@@ -231,7 +231,7 @@ def _leave(before: str, unprompted: str, text: str) -> int | None:
     """Return the position at which the text leaves the prompt `before`; None if it does not follow it.
 
     That may be before the prompt's end: a prompt may begin a block of thoughts that the reply lacks or
-    changes. asked: the chat without the generation prompt.
+    changes. unprompted: the chat without the generation prompt.
     """
     if text.startswith(before):
         return len(before)

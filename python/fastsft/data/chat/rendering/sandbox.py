@@ -118,7 +118,7 @@ def _formatted(date: str, form: str) -> str:
 class MarkedObject(dict[str, Any]):
     """An object with a mark in place of its JSON text; templates cannot access a private name.
 
-    parts: those that a template may read; None: the object is one mark.
+    parts: those that a template may read; None: the object stays hidden.
     """
 
     __slots__ = ("_is_open", "_mark")
