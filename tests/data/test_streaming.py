@@ -1,4 +1,4 @@
-"""Streams: memory does not grow with the data, and a pipe without a writer is waited for, but not for ever."""
+"""Streams: memory does not grow with the data, and a pipe without a writer is waited for, not for ever."""
 
 from __future__ import annotations
 
