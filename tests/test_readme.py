@@ -1,4 +1,4 @@
-"""The programs take the README's commands (the torchrun command: test_docs.py), and its figures are measured."""
+"""Programs take the README's commands (the torchrun command: test_docs.py); its figures are measured."""
 
 from __future__ import annotations
 

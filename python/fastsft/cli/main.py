@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.cli.command_parser import CommandParser
-from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.launch import no_script_runs
 from fastsft.runtime.messages import beside_result
-from fastsft.runtime.place import no_script_runs
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
 COMMANDS = {

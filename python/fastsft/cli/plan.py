@@ -36,7 +36,7 @@ from fastsft.planning.plan_choice import USEFUL_TOKENS, Room, Wish, choose_plan
 from fastsft.planning.state_options import state_options
 from fastsft.reporting.memory_table import how_held, memory_table
 from fastsft.reporting.predicted_speed import speed_lines, speed_record
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 # Those of training that memory depends on; of dropout, whether there are adapters of experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")

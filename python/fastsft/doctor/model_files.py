@@ -159,21 +159,20 @@ def check_tokenizer_files(run: Run) -> str:
 
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
-    from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-    from fastsft.data.chat.policy_choice import pad_for, settle_policy
-    from fastsft.data.conversation_labels import check_tokenizer
-    from fastsft.data.tool_records import settings_for
+    from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
+    from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
+    from fastsft.data.conversation_labels import check_tokenizer, detect_tools
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = settle_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
+    settings = resolve_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
     if run.settled_data_args.data_path:
-        settings = settings_for(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
-    pad_for(settings, tokenizer)
+        settings = detect_tools(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
+    set_pad_token(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
         tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
     )
     made = describe(run.labeller, settings.why)
     note_stop_token(run.opened_model, tokenizer, made)
-    return label_words(made)
+    return describe_labels(made)

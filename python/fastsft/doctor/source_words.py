@@ -7,7 +7,7 @@ from typing import Any
 
 from fastsft.model.config_words import missing_words
 from fastsft.model.rope_words import PARAMETERS
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 from fastsft.runtime.versions import library_major, transformers_version
 
 
