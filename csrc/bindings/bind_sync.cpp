@@ -13,7 +13,6 @@
 #include "storage/crc32c.h"
 #include "sync/bucket.h"
 #include "sync/row_group.h"
-#include "sync/shared_memory.h"
 #include "train/engine.h"
 
 namespace py = pybind11;
@@ -100,9 +99,18 @@ void bind_plan(py::module_& module) {
   module.def("check_same_plan", &check_same_plan, "hashes"_a, Unlocked());
 }
 
+// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
+// the last to let go of one: torch then asks for the interpreter, and a process that ends is
+// aborted.
+struct HeldTensors {
+  Tensors tensors;
+};
+
 }  // namespace
 
 void bind_sync(py::module_& module) {
+  py::class_<HeldTensors>(module, "HeldTensors")
+      .def(py::init([](Tensors tensors) { return HeldTensors{std::move(tensors)}; }), "tensors"_a);
   py::class_<SyncPiece>(module, "SyncPiece")
       .def_readonly("tensor", &SyncPiece::tensor)
       .def_readonly("begin", &SyncPiece::begin)
@@ -136,48 +144,6 @@ void bind_sync(py::module_& module) {
       [](const at::Tensor& gathered, const Tensors& rows, const std::vector<Shape>& shapes,
          int64_t world_size) { return join_rows(gathered, rows, shapes, world_size); },
       "gathered"_a, "rows"_a, "shapes"_a, "world_size"_a, Unlocked());
-}
-
-namespace {
-
-using Unlocked = py::call_guard<py::gil_scoped_release>;
-
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  require(tensor.is_cpu() && tensor.is_contiguous(),
-          "shared memory: expected a contiguous tensor on the CPU");
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
-}
-
-// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
-// the last to let go of one: torch then asks for the interpreter, and a process that ends is
-// aborted.
-struct HeldTensors {
-  std::vector<at::Tensor> tensors;
-};
-
-}  // namespace
-
-void bind_sync_memory(py::module_& module) {
-  py::class_<HeldTensors>(module, "HeldTensors")
-      .def(
-          py::init([](std::vector<at::Tensor> tensors) { return HeldTensors{std::move(tensors)}; }),
-          "tensors"_a);
-  py::class_<SharedMemory>(module, "SharedMemory")
-      .def(py::init<const std::string&, size_t, size_t, uint64_t>(), "name"_a, "rank"_a, "size"_a,
-           "slot_bytes"_a, Unlocked())
-      .def("meet", &SharedMemory::meet, "deadline_s"_a, Unlocked())
-      .def(
-          "broadcast",
-          [](SharedMemory& memory, const at::Tensor& tensor, double deadline_s) {
-            memory.broadcast(bytes_of(tensor), deadline_s);
-          },
-          "tensor"_a, "deadline_s"_a, Unlocked())
-      .def(
-          "all_gather",
-          [](SharedMemory& memory, const at::Tensor& mine, const at::Tensor& all,
-             double deadline_s) { memory.all_gather(bytes_of(mine), bytes_of(all), deadline_s); },
-          "mine"_a, "all"_a, "deadline_s"_a, Unlocked())
-      .def("abort", &SharedMemory::abort);
 }
 
 namespace {

@@ -16,7 +16,7 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 if __name__ == "__main__":
-    from fastsft.runtime.early_interrupt import end_at_interrupt
+    from fastsft.runtime.errors import end_at_interrupt
 
     end_at_interrupt()
 
@@ -27,4 +27,4 @@ from fastsft.train import train
 __all__ = ["replace_llama_attn_with_flash_attn", "train"]
 
 if __name__ == "__main__":
-    run_script(train)
+    run_script(train, runs_scripts=False)

@@ -20,8 +20,8 @@ from fastsft.arguments.lora import LoraScriptArguments
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli import plan
-from fastsft.data.called_rows import refuse_label_flags
-from fastsft.lora.requested import check_same_settings
+from fastsft.data.data_module import refuse_label_flags
+from fastsft.lora.attach import check_same_settings
 from fastsft.lora.settings import LoraSettings
 from fastsft.reporting.argument_words import changed_arguments
 from tiny_models import write_model

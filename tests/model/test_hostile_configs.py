@@ -12,8 +12,9 @@ import pytest
 from fastsft import _C
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config import generation_config_to_save, read_generation_config
-from fastsft.model.model_config import stretch_positions
+from fastsft.model.context_length import extend_positions
 from fastsft.model.weights import _load_pickled, pickled_files
+from fastsft.tokenizer.files import read_chat_template
 from fastsft.tokenizer.settings import read_settings
 
 CONFIG = {"model_type": "llama", "max_position_embeddings": 64, "vocab_size": 32}
@@ -51,7 +52,7 @@ def test_a_wrong_type_in_config_json(name: str, value: Any, tmp_path: Path) -> N
 def test_right_types_pass(tmp_path: Path) -> None:
     ids = {"eos_token_id": [1, 2], "bos_token_id": 1, "pad_token_id": -1, "rope_scaling": None}
     write(tmp_path, "config.json", {**CONFIG, **ids, "architectures": ["LlamaForCausalLM"]})
-    assert stretch_positions(CausalLM.from_pretrained(str(tmp_path)).config, 128) is not None
+    assert extend_positions(CausalLM.from_pretrained(str(tmp_path)).config, 128) is not None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_a_template_list_with_names_that_are_none(tmp_path: Path) -> None:
     named = [{"name": ["a"], "template": "x"}, {"name": "default", "template": "y"}, 7]
     write(tmp_path, "tokenizer_config.json", {"chat_template": named})
     write(tmp_path, "config.json", {"model_type": ["llama"]})
-    assert read_settings(tmp_path).chat_template == "y"
+    assert read_chat_template(tmp_path) == "y"
 
 
 def test_pickled_weights_that_are_no_file(tmp_path: Path) -> None:

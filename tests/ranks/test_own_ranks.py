@@ -77,8 +77,9 @@ def test_a_number_of_ranks_that_is_none(chosen):
 PROGRAM = """
 import os, sys
 from fastsft.program.main import run_script
-from fastsft.ranks.process_group import gather_objects, join
-from fastsft.runtime.place import launch
+from fastsft.ranks.process_group import join
+from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.launch import launch
 
 def script():
     join(60)
@@ -105,7 +106,7 @@ def test_ranks_meet(tmp_path):
 FAILING = """
 import json, os, signal
 from fastsft.program.main import run_script
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 def script():
     if launch().rank == 1:

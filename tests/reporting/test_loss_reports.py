@@ -24,7 +24,7 @@ from fastsft.reporting.loss_panels import drawing, panels
 from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.stop_reason import stop_reason
 from fastsft.reporting.svg_chart import LEFT, NARROW, RIGHT, WIDTH, Line, chart
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.output_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
 

@@ -15,7 +15,7 @@ import fastsft
 from altered_runs import load, ours
 from fastsft.data.collators import only_stacks
 from fastsft.data.item_rules import ItemRules
-from fastsft.trainer.callback_notices import tell_callbacks
+from fastsft.trainer.compat.guard import tell_callbacks
 
 
 def default_data_collator(rows: list[Any]) -> Any:
@@ -49,9 +49,9 @@ def test_masks_and_padding_are_those_of_the_real_collators(tmp_path: Path) -> No
     real: Any = transformers.DataCollatorForSeq2Seq(tokenizer)
     forged: Any = DataCollatorForSeq2Seq()
     forged.tokenizer = tokenizer
-    rules = ItemRules.of(args, real, tokenizer, None)
+    rules = ItemRules.from_trainer(args, real, tokenizer, None)
     assert rules.adds_mask and rules.pads_left == "DataCollatorForSeq2Seq"
-    rules = ItemRules.of(args, forged, tokenizer, None)
+    rules = ItemRules.from_trainer(args, forged, tokenizer, None)
     assert not rules.adds_mask and rules.pads_left is None
 
 

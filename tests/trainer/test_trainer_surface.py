@@ -13,10 +13,10 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
-from fastsft.trainer.callback_handler import DefaultFlow
 from fastsft.trainer.early_stopping import EarlyStoppingCallback
 from fastsft.trainer.evaluation import evaluation_loss, exact_loss
-from fastsft.trainer.preflight import leave_out_evaluation
+from fastsft.trainer.events import DefaultFlow
+from fastsft.trainer.preflight import disable_evaluation
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 
@@ -172,7 +172,7 @@ def test_eval_delay(tmp_path, delay, steps):
 
 
 def test_exact_loss_is_the_mean_over_tokens(tmp_path):
-    rows, engine = TokenRows.of(ROWS, 32), Engine()
+    rows, engine = TokenRows.from_dataset(ROWS, 32), Engine()
     args = TrainingArguments(str(tmp_path), use_cpu=True, per_device_eval_batch_size=4)
     weights = np.arange(1, 12)
     expected = float((weights * (1 + np.arange(11) / 100)).sum() / weights.sum())
@@ -180,7 +180,7 @@ def test_exact_loss_is_the_mean_over_tokens(tmp_path):
     assert evaluation_loss(engine, rows, args) != pytest.approx(expected, rel=1e-4)
     run = trainer(tmp_path, eval_loss="exact")
     assert run.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-12)
-    empty = TokenRows.of(Rows([3, 3], [0, 0]), 32)
+    empty = TokenRows.from_dataset(Rows([3, 3], [0, 0]), 32)
     assert math.isnan(exact_loss(engine, empty, args))
 
 
@@ -290,11 +290,11 @@ def test_callbacks_are_added_and_removed(tmp_path):
     for callback in (first, second):
         run.add_callback(callback)
     run.remove_callback(second)
-    assert run.callbacks.callbacks[-1] is first
+    assert run.callback_handler.callbacks[-1] is first
     assert isinstance(run.pop_callback(DefaultFlow), DefaultFlow)
     assert run.pop_callback(DefaultFlow) is None and run.pop_callback(second) is None
     run.add_callback(EarlyStoppingCallback)
-    assert isinstance(run.callbacks.callbacks[-1], EarlyStoppingCallback)
+    assert isinstance(run.callback_handler.callbacks[-1], EarlyStoppingCallback)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_evaluation_without_data_is_left_out_where_no_result_is_missed(
 ):
     monkeypatch.setattr(notices, "_said", set())
     args = TrainingArguments(str(tmp_path), use_cpu=True, **flags)
-    leave_out_evaluation(args)
+    disable_evaluation(args)
     assert args.eval_strategy == left
     args.settle()  # a later change of the arguments does not bring it back
     assert args.eval_strategy == left

@@ -13,7 +13,7 @@ from fastsft.cli.inspect import complain, say
 from fastsft.cli.trust import add_trust
 from fastsft.model.conversion import convert_model
 from fastsft.planning.device_memory import size_text
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 
 def main(arguments: Sequence[str]) -> int:

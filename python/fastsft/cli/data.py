@@ -13,7 +13,7 @@ from fastsft.cli.data_convert import add_convert_command
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import summary_text
-from fastsft.runtime.terminal_text import has_colour, terminal_width
+from fastsft.runtime.terminal import has_colour, terminal_width
 from fastsft.sources.data_files import data_files
 
 

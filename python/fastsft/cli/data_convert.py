@@ -14,12 +14,13 @@ from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.label_arguments import add_format_argument
-from fastsft.data.format_lines import format_lines, has_calls
-from fastsft.data.label_progress import LabelProgress
+from fastsft.data.label_files import LabelProgress
+from fastsft.data.label_report import format_lines, has_calls
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.output_files import check_output_file
-from fastsft.runtime.terminal_text import visible
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
+from fastsft.runtime.terminal import visible
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 _NAMED = 5  # faulty records in a message
 _AS_ARRAY = {".json": True, ".jsonl": False}

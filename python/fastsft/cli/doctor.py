@@ -15,8 +15,8 @@ from fastsft.doctor.result import FAILED, Result
 from fastsft.doctor.run import Run
 from fastsft.program.self_launch import ranks_to_start
 from fastsft.reporting.columns import page_width
-from fastsft.runtime.place import launch
-from fastsft.runtime.terminal_text import has_colour
+from fastsft.runtime.launch import launch
+from fastsft.runtime.terminal import has_colour
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
-from fastsft.data.chat.ollama import OllamaTemplate, ollama_template
+from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
 from fastsft.runtime.output_files import check_output_file, replace_file
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 

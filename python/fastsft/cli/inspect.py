@@ -16,7 +16,7 @@ from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
-from fastsft.runtime.terminal_text import fitted, has_colour, terminal_width, visible
+from fastsft.runtime.terminal import fitted, has_colour, terminal_width, visible
 from fastsft.sources.data_files import data_files
 
 

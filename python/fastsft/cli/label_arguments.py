@@ -8,7 +8,7 @@ from fastsft import _C
 from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
 from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
-from fastsft.sources.data_files import MAX_RECORD_BYTES
+from fastsft.sources.readers import MAX_RECORD_BYTES
 
 
 def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:

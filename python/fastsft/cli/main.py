@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from fastsft.cli.command_parser import CommandParser
-from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.launch import no_script_runs
 from fastsft.runtime.messages import beside_result
 
 # name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = importlib.import_module(COMMANDS[parsed.command][0])
     if arguments is None:
         raise_at_interrupt()
+        no_script_runs()
         gc.freeze()  # as run_script does
     try:
         with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():

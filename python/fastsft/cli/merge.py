@@ -12,7 +12,7 @@ from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.lora.merge import merge_adapter
 from fastsft.planning.device_memory import size_text
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 
 def main(arguments: Sequence[str]) -> int:

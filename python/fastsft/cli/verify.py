@@ -18,7 +18,7 @@ from fastsft.doctor.verification import adapters, contents, files, library
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
 from fastsft.doctor.verification.subject import Subject
 from fastsft.reporting.columns import page_width
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal import has_colour, visible
 
 # name -> (check, the way out where its error names none)
 CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {

@@ -21,7 +21,7 @@ from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.causal_lm import CausalLM
 from fastsft.trackers.registry import check_trackers
-from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
+from fastsft.trainer.preflight import check_before_training, disable_evaluation
 from fastsft.trainer.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
 def _check_evaluation(run: Run, refusals: list[str]) -> None:
     path = run.settled_data_args.eval_data_path
     if path is None:
-        leave_out_evaluation(run.settled_args)
+        disable_evaluation(run.settled_args)
     try:
         check_best_of_command(run.settled_args, path is not None)
         check_before_training(CausalLM, run.settled_args, path)

@@ -6,15 +6,15 @@ import time
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
+from fastsft.data.label_report import check_dropped
 from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.data_head import head_of
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.runtime.regular_files import open_regular
 from fastsft.sources.data_files import DataFile, data_files
-from fastsft.sources.hub_files import is_of_hub
+from fastsft.sources.hub_files import is_hub_path
 
 _SECONDS = 3.0
 _MOST_CUT = 0.1  # of the rows, before it is a warning
@@ -53,7 +53,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     except ValueError as error:
         way = (
             f"let the run download it, or correct --{flag}"
-            if is_of_hub(path)
+            if is_hub_path(path)
             else f"correct --{flag}: {_FILES}"
         )
         raise ProblemError(f"--{flag}: {error}", way) from None

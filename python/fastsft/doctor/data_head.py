@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft.data.errors import DataError
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, open_reader
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_reader
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26

@@ -13,7 +13,7 @@ from pathlib import Path
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
-from fastsft.model.directory import check_output_directory
+from fastsft.model.output_directory import check_output_directory
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 

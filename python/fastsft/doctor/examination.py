@@ -17,8 +17,8 @@ from fastsft.doctor import (
 )
 from fastsft.doctor.result import FAILED, OK, UNCHECKED, WARNING, NotCheckedError, ProblemError, Result
 from fastsft.doctor.run import Run, as_first_of
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import Notices, collected
-from fastsft.runtime.place import launch
 
 # name -> (check, the way out where its error names none)
 OF_INSTALLATION: dict[str, tuple[Callable[[], str], str]] = {

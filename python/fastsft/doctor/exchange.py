@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from fastsft.ranks.process_group import join
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 _BYTES = 1 << 24
 _ROUNDS = 3

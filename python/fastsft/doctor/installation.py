@@ -9,7 +9,7 @@ import sys
 
 from fastsft.doctor.result import ProblemError
 from fastsft.runtime.devices import missing_kernels
-from fastsft.runtime.place import threads_per_rank
+from fastsft.runtime.launch import threads_per_rank
 
 _LEAST_PYTHON = (3, 11)
 _EXTRAS = {  # name in pyproject.toml -> module, which pip calls the same

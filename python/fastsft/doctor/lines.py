@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fastsft.doctor.result import FAILED, OK, UNCHECKED, WARNING, Result
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 _COLOURS = {OK: "32", WARNING: "33", FAILED: "1;31", UNCHECKED: "2"}
 _MARK_WIDTH, _NAME_WIDTH = 13, 15

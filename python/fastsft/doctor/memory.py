@@ -10,7 +10,7 @@ from fastsft.planning.device_memory import available_host_memory, size_text, usa
 from fastsft.planning.memory_plan import MemoryPlan, Workload
 from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
 from fastsft.reporting.memory_table import how_held
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

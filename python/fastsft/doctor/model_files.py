@@ -9,15 +9,14 @@ from fastsft.arguments import LoraArguments
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.doctor.source_words import words_read_past, written_by
-from fastsft.lora.merged_save import check_merged_place
-from fastsft.lora.opening import with_adapters
+from fastsft.lora.attach import with_adapters
+from fastsft.lora.merged_save import check_merged_path
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
-from fastsft.model.config import has_safetensors
-from fastsft.model.remote_code import refuse_remote_code
-from fastsft.model.source import local_directory, of_default
+from fastsft.model.engine_choice import open_model
+from fastsft.model.family import refuse_remote_code
+from fastsft.model.model_config import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights
-from fastsft.model.weights import pickled_files
+from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.runtime.messages import warn_once
 
 _MOST_NAMED = 5
@@ -55,7 +54,7 @@ def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> 
     """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
     try:
         run.model = with_adapters(model, name, lora)
-        check_merged_place(run.output_dir, lora, run.model)
+        check_merged_path(run.output_dir, lora, run.model)
     except ValueError as error:
         raise ProblemError(str(error), "change the flags of LoRA") from None
 
@@ -63,7 +62,7 @@ def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> 
 def _settle_positions(model: CausalLM, longest: int) -> None:
     """A warning where positions are stretched; ProblemError for rows longer than the model can have."""
     try:
-        stretched = model.settle_positions(longest)
+        stretched = model.extend_context(longest)
     except ValueError as error:
         raise ProblemError(str(error), "lower --model_max_length") from None
     if stretched:
@@ -160,21 +159,20 @@ def check_tokenizer_files(run: Run) -> str:
 
 def check_chat_template(run: Run) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
-    from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-    from fastsft.data.chat.policy_choice import pad_for, settle_policy
-    from fastsft.data.conversation_labels import check_tokenizer
-    from fastsft.data.tool_records import settings_for
+    from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
+    from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
+    from fastsft.data.conversation_labels import check_tokenizer, detect_tools
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = settle_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
+    settings = resolve_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
     if run.settled_data_args.data_path:
-        settings = settings_for(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
-    pad_for(settings, tokenizer)
+        settings = detect_tools(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
+    set_pad_token(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
         tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
     )
     made = describe(run.labeller, settings.why)
     note_stop_token(run.opened_model, tokenizer, made)
-    return label_words(made)
+    return describe_labels(made)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.doctor.result import NotCheckedError
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 if TYPE_CHECKING:
     from fastsft import _C

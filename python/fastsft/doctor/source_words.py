@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastsft.model.words.both import missing_words
-from fastsft.model.words.rope import PARAMETERS
-from fastsft.runtime.terminal_text import one_line
+from fastsft.model.config_words import missing_words
+from fastsft.model.rope_words import PARAMETERS
+from fastsft.runtime.terminal import one_line
 from fastsft.runtime.versions import library_major, transformers_version
 
 

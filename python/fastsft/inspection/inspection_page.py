@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.data.chat.labelling import WHY
 from fastsft.inspection.histogram import Bin, bins, median
 from fastsft.inspection.inspection_text import percent, turn_ends, verdict
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 if TYPE_CHECKING:
     from fastsft.inspection.inspected_data import InspectedData

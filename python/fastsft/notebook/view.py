@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from fastsft.notebook.run_progress import Course
 from fastsft.reporting.loss_panels import drawing
 from fastsft.reporting.status import status_text
-from fastsft.runtime.place import is_notebook
+from fastsft.runtime.interactive import is_notebook
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle

@@ -19,7 +19,7 @@ from fastsft.program.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
 from fastsft.runtime.search_path import child_environment, python_command
-from fastsft.runtime.timed_queue import TimedQueue
+from fastsft.runtime.threads import TimedQueue
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"
@@ -123,7 +123,7 @@ class Ranks:
             rank.end(number)
 
     def _let_leave(self) -> None:
-        """An error of this process costs the ranks no step: they save, unless that takes too long."""
+        """Let the ranks save before an error of this process ends them, unless saving takes too long."""
         self.end(signal.SIGTERM)
         end, before = time.monotonic() + _SECONDS_TO_LEAVE, self._interrupts.count
         with suppress(KeyboardInterrupt):

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal import has_colour, visible
 
 _LABEL_WIDTH = 12
 _WIDTH_WITHOUT_TERMINAL = 110

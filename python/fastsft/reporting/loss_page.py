@@ -10,7 +10,7 @@ from importlib import resources
 from fastsft.reporting.loss_history import Curve, LossHistory
 from fastsft.reporting.loss_panels import drawing
 from fastsft.reporting.svg_chart import NARROW, WIDTH
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 
 
 def loss_page(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.callbacks.callback import TrainerCallback
-from fastsft.ranks.run_lock import check_still_held
+from fastsft.ranks.output_directory import check_still_held
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.loss_history import LossHistory
 from fastsft.reporting.loss_page import loss_page

@@ -10,7 +10,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from fastsft.reporting.console_line import console_line, readable_line
 from fastsft.reporting.status import Run, Status, status_text
-from fastsft.runtime.terminal_text import has_colour
+from fastsft.runtime.terminal import has_colour
 
 if TYPE_CHECKING:
     from typing import TextIO

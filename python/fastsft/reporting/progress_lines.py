@@ -9,8 +9,7 @@ from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_line import console_line
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.status import Run, Status
-from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import say, visible
 
 _SECONDS_BETWEEN_PHASE_LINES = 30.0
 

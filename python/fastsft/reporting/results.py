@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.callbacks.state import TrainOutput
 from fastsft.runtime.regular_files import read_json_object
 
 if TYPE_CHECKING:
-    from fastsft.reporting.reported_run import ReportedRun
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.reporting.progress import Progress
+
+
+class FinishedTrainer(Protocol):
+    """A Trainer whose `train` has returned."""
+
+    progress: Progress
+
+    @property
+    def args(self) -> TrainingArguments: ...
+    @property
+    def state(self) -> TrainerState: ...
+    def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
+
 
 _OF_RUN = ("epoch", "train_loss")  # the same for whoever ends it: they say whose file it is
 
 
-def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
+def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
     """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
 
     A resumed run that had nothing left to do writes once more what the run that did it had measured, which

@@ -36,7 +36,7 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     others: further argument classes, whose arguments are shown, too.
     """
     args = trainer.args
-    assert trainer.memory_plan is not None  # of a run that trains
+    assert trainer.planner.memory_plan is not None  # of a run that trains
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("trained", trained_line(trainer.model)),
@@ -52,7 +52,7 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
         ("output", str(args.output_dir)),
         ("reports", reports_line(args, trainer.plan.max_steps)),
     ]
-    table = memory_table(trainer.memory_plan, trainer.memory)
+    table = memory_table(trainer.planner.memory_plan, trainer.planner.memory)
     table += process_line(args)
     rows += [("" if number else "memory", line) for number, line in enumerate(table)]
     words = argument_words(changed_arguments(*others, args))
@@ -101,10 +101,10 @@ def _data_text(rows: TokenRows) -> str:
 def compute_line(trainer: ReportedRun) -> str:
     """Ranks, sharding, precision, device."""
     device = trainer.args.device
-    assert trainer.memory_plan is not None  # of a run that trains
+    assert trainer.planner.memory_plan is not None  # of a run that trains
     kernel = trainer.model.attention_kernel
     return (
-        f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
+        f"{how_held(trainer.planner.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
         f"recompute {trainer.model.recompute}{f', attention {kernel}' if kernel else ''}"
     )
 
@@ -115,7 +115,7 @@ def batch_line(trainer: ReportedRun) -> str:
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return (
         f"{' x '.join(map(str, sizes))} = {sizes[0] * sizes[1] * sizes[2]} conversations a step, up to "
-        f"{trainer.token_budget:,} tokens a micro-batch"
+        f"{trainer.planner.token_budget:,} tokens a micro-batch"
     )
 
 
@@ -155,9 +155,11 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 def packing_line(trainer: ReportedRun) -> str:
     """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
-    packed, rows = trainer.packing(), trainer.train_rows
+    packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
-        return f"rows are packed as they are read, into micro-batches of {trainer.token_budget:,} tokens"
+        return (
+            f"rows are packed as they are read, into micro-batches of {trainer.planner.token_budget:,} tokens"
+        )
     padded = packed.conversations * rows.padded_length
     ranks = trainer.args.world_size
     size = packed.tokens / max(packed.micro_batches * ranks, 1)
@@ -193,7 +195,7 @@ def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bo
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
-    rows += [("warning", line) for line in trainer.loss_watch.faults()]
+    rows += [("warning", line) for line in trainer.stepper.loss_watch.faults()]
     if keeps_last:
         step = trainer.state.global_step
         rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
@@ -223,11 +225,11 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
 
 def _best(trainer: ReportedRun) -> str:
     """The best loss that says something about the weights: of a ruined run none, and none without targets."""
-    state, diluted = trainer.state, trainer.losses.diluted
+    state, diluted = trainer.state, trainer.stepper.losses.diluted
     measured = [
         entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
     ]
-    if trainer.loss_watch.is_ruined:
+    if trainer.stepper.loss_watch.is_ruined:
         return ""
     history = LossHistory.of(measured)
     for name, curve in [*history.evaluations.items(), ("train", history.train)]:

@@ -8,8 +8,8 @@ import pkgutil
 from collections.abc import Iterable
 from functools import cache
 
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 from fastsft.trackers.tracker import TrackedArguments, Tracker
 
 

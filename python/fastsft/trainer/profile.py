@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.sizes import parse_steps
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import check_output_file, write_for_flag
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -21,7 +21,7 @@ _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradie
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:
-    """The file of one rank: `trace.json` when alone, `trace.rank1.json` of several."""
+    """Return the file of one rank: `trace.json` with one rank, `trace.rank1.json` with several."""
     target = Path(path).expanduser()
     return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
 

@@ -10,8 +10,8 @@ from fastsft.doctor.verification import contents
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
 from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.opening import find_targets
-from fastsft.model.choice import open_model
+from fastsft.lora.attach import find_targets
+from fastsft.model.engine_choice import open_model
 from fastsft.model.stored_weights import extremes
 from fastsft.planning.device_memory import size_text
 

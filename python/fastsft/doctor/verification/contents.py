@@ -14,7 +14,7 @@ from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
 from fastsft.inspection.data_report import note_stop_token
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights, extremes
 from fastsft.tokenizer.tokenizer import Tokenizer
 

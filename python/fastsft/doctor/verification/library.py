@@ -9,8 +9,8 @@ from fastsft import _C
 from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
 from fastsft.doctor.verification.subject import Subject
+from fastsft.model.config_words import missing_words
 from fastsft.model.generic.empty_model import empty_model, empty_of, first_line
-from fastsft.model.words.both import missing_words
 from fastsft.runtime.versions import transformers_version
 
 if TYPE_CHECKING:
