@@ -1,7 +1,7 @@
-"""Default hooks of a model: for a directory without adapters, whose weights only the engine has.
+"""A model's default hooks: for a directory without adapters, whose weights only the engine has.
 
-LoadedModel overrides ObjectHooks for an object of transformers, whose parameters scripts read and write
-during training. The models of fastsft.lora override AdapterHooks: they train and save adapters.
+LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write
+during training. The models in fastsft.lora override AdapterHooks: they train and save adapters.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ObjectHooks:
-    """Hooks around the engine's weights, which an object of transformers may have a copy of."""
+    """Hooks around the engine's weights, which a transformers object may have copies of."""
 
-    engine_owns_weights = False  # from the begin of `train` until `copy_to_module`
+    engine_owns_weights = False  # from the start of `train` until `copy_to_module`
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the forward pass of the given transformers model with the newest weights.
 
-        TypeError for a model of a directory. While `train` runs, also TypeError if ranks hold the weights in
+        TypeError for a model directory. While `train` runs, also TypeError if ranks hold the weights in
         shards, because the module has old ones, and if gradients are enabled, because the engine's step does
         not see them.
         """
@@ -60,7 +60,7 @@ class ObjectHooks:
         return iter(())
 
     def is_sharded(self) -> bool:
-        """Return True if each rank has only a part of the engine's weights."""
+        """Return True if each rank has only a part of the weights."""
         return False
 
     def check_unaltered(self, caller: str) -> None:
@@ -70,7 +70,7 @@ class ObjectHooks:
         """Refuse gradients that a script has left, to which transformers' next step would add."""
 
     def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Refuse reads of `grad` in the context: transformers has gradients at `event`, the engine not."""
+        """Refuse to read `grad` in the context: transformers has gradients at `event`, the engine not."""
         return nullcontext()
 
     def load_changed_weights(self) -> bool:
@@ -81,14 +81,14 @@ class ObjectHooks:
         return False
 
     def load_weights_before_save(self, caller: str) -> bool:
-        """Check the shapes of the module's parameters and call `load_changed_weights`. Collective.
+        """Check the module's parameter shapes and call `load_changed_weights`. Collective.
 
         caller: begins messages.
         """
         return False
 
     def begin_training(self, *, is_stale: bool) -> None:
-        """Let reads of the module's parameters return the engine's weights until `end_training`.
+        """Let the module's parameters read as the engine's weights until `end_training`.
 
         is_stale: the engine has newer weights than the module.
         """
@@ -107,10 +107,10 @@ class ObjectHooks:
         return False
 
     def check_no_writes(self, event: str) -> None:
-        """Refuse weights that a callback of `event` wrote between the passes and the update of a step."""
+        """Refuse weights that a callback at `event` wrote between a step's passes and update."""
 
     def changed_weights(self) -> list[str]:
-        """Return the names of parameters that differ from those last exchanged with the engine."""
+        """Return the parameters that differ from the values last exchanged with the engine."""
         return []
 
     def copy_to_module(self) -> None:
@@ -131,7 +131,7 @@ class AdapterHooks:
         """Start all ranks with the adapters that rank 0 has drawn. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """Return the size of the adapter's files; None without adapters."""
+        """Return the adapter's file size; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
@@ -139,7 +139,7 @@ class AdapterHooks:
         return None
 
     def base_weights(self) -> str | None:
-        """Return the identity of the frozen base weights; None without adapters, or if unknown."""
+        """Return the frozen base weights' identity; None without adapters, or if unknown."""
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
@@ -147,7 +147,7 @@ class AdapterHooks:
         return self.base_weights()
 
     def initial_digest(self) -> str:
-        """Return a digest of the initial adapters; empty without adapters."""
+        """Return the initial adapters' digest; empty without adapters."""
         return ""
 
     def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
