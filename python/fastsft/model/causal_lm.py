@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,12 @@ from fastsft.model.family import (
     tell_ignored_cap,
     ties_embeddings,
 )
-from fastsft.model.hooks import AdapterHooks, ObjectHooks
+from fastsft.model.hooks import AdapterHooks, GenericHooks, ObjectHooks
 from fastsft.model.model_config import ModelConfig, config_of_directory, model_directory
 from fastsft.model.native_support import check_dropout
 from fastsft.model.stored_weights import (
     HEAD,
     StoredForm,
-    StoredTensor,
     StoredWeights,
     UnitLayout,
     WeightForm,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     import torch
 
     from fastsft import _C
-    from fastsft.model.generic.memory import ActivationSizes
 
 
 def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
@@ -57,7 +55,7 @@ def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
     return bool(state.sync_each_batch != each)
 
 
-class CausalLM(ObjectHooks, AdapterHooks):
+class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     """A causal language model in a directory; its weights are read when the engine is built.
 
     engine_kind: native, or generic for models whose forward and backward transformers computes.
@@ -269,10 +267,6 @@ class CausalLM(ObjectHooks, AdapterHooks):
         """Return the file names of tied tensors."""
         return [HEAD] if ties_embeddings(self.config) else []
 
-    def positions_in_table(self) -> bool:
-        """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
-        return False
-
     def extend_context(self, max_length: int) -> str | None:
         """Scale the configuration's RoPE if `max_length` exceeds its positions; return a notice, or None.
 
@@ -298,36 +292,9 @@ class CausalLM(ObjectHooks, AdapterHooks):
         """
         check_row_lengths(self.switch_length(), dataset, numbers, training=training)
 
-    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors, in engine and files, that make up transformers' parameter `name`.
-
-        tensor: the parameter, or a tensor with its shape, such as a moment; views of `tensor` are yielded.
-        """
-        yield name, tensor
-
-    def buffer_dtypes(self) -> dict[str, torch.dtype]:
-        """Return the types of engine tensors that are buffers in transformers' model, by name."""
-        return {}
-
-    def carried(self) -> list[StoredTensor]:
-        """Return file tensors that the engine does not hold and saves unchanged."""
-        return []
-
-    def class_name(self) -> str | None:
-        """Return the name of the computing transformers class; None for the native family's."""
-        return None
-
-    def code_files(self) -> dict[str, str]:
-        """Return the Python files, by name, that a saved model needs."""
-        return {}
-
     def stored_form(self, stored: StoredWeights) -> WeightForm:
         """Compare the weight files `stored` with this model's tensors."""
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
-
-    def activation_sizes(self, dtype: str) -> ActivationSizes | None:
-        """Return a generic model's activation sizes; None if the engine plans its own memory."""
-        return None
 
     def conversation_cost(self) -> tuple[float, ...]:
         """Return a conversation's operations: coefficients linear and quadratic in its tokens."""

@@ -1,7 +1,8 @@
 """A model's default hooks: for a directory without adapters, whose weights only the engine has.
 
 LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write
-during training. The models in fastsft.lora override AdapterHooks: they train and save adapters.
+during training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models
+for the generic engine override GenericHooks.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fastsft import _C
+    from fastsft.model.generic.memory import ActivationSizes
+    from fastsft.model.stored_weights import StoredTensor
     from fastsft.planning.memory_plan import Setting
 
 
@@ -164,6 +167,41 @@ class AdapterHooks:
     def with_adapters_of_engine(self, setting: Setting) -> Setting:
         """Return `setting` with this model's adapters."""
         return setting
+
+
+class GenericHooks:
+    """Hooks in which a model differs whose classes are transformers': tensors, files and memory."""
+
+    def positions_in_table(self) -> bool:
+        """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
+        return False
+
+    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, in engine and files, that make up transformers' parameter `name`.
+
+        tensor: the parameter, or a tensor with its shape, such as a moment; views of `tensor` are yielded.
+        """
+        yield name, tensor
+
+    def buffer_dtypes(self) -> dict[str, torch.dtype]:
+        """Return the types of engine tensors that are buffers in transformers' model, by name."""
+        return {}
+
+    def carried(self) -> list[StoredTensor]:
+        """Return file tensors that the engine does not hold and saves unchanged."""
+        return []
+
+    def class_name(self) -> str | None:
+        """Return the name of the computing transformers class; None for the native family's."""
+        return None
+
+    def code_files(self) -> dict[str, str]:
+        """Return the Python files, by name, that a saved model needs."""
+        return {}
+
+    def activation_sizes(self, dtype: str) -> ActivationSizes | None:
+        """Return a generic model's activation sizes; None if the engine plans its own memory."""
+        return None
 
 
 def add_fsdp_settings(model: nn.Module) -> None:
