@@ -95,9 +95,9 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
     if is_native(config):
         return
-    path, known = directory / "config.json", ", ".join(sorted(_C.model_families()))
+    path, families = directory / "config.json", ", ".join(sorted(_C.model_families()))
     if config.get("model_type") is None:
-        raise ValueError(f"{path}: no model_type; native: {known}. Name a model directory of transformers")
+        raise ValueError(f"{path}: no model_type; native: {families}. Name a model directory of transformers")
     if has_model_code(config):
         raise ValueError(
             f"{path}: unknown model family {_named(config)}: its class is code of the directory (auto_map), "
@@ -105,11 +105,11 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
         )
     if is_known_to_library(config):
         raise ValueError(
-            f"{path}: unknown model family {_named(config)} of the native engine, which has {known}; "
+            f"{path}: unknown model family {_named(config)} of the native engine, which has {families}; "
             "--engine auto trains it by transformers' own forward and backward"
         )
     raise ValueError(
-        f"{path}: unknown model family {_named(config)}: neither native ({known}) nor a causal language "
+        f"{path}: unknown model family {_named(config)}: neither native ({families}) nor a causal language "
         f"model of transformers {_library_version()}. Name another model, or try a newer transformers"
     )
 

@@ -135,7 +135,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
     from huggingface_hub import errors
 
     try:
-        found = huggingface_hub.snapshot_download(
+        snapshot = huggingface_hub.snapshot_download(
             name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
         )
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
@@ -143,7 +143,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
             f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
             f"hub: {hub_reason(error, 'model')}{of_default(name)}"
         ) from error
-    return Path(found)
+    return Path(snapshot)
 
 
 def of_default(name: str) -> str:

@@ -69,14 +69,14 @@ class _Read:
 
 def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.Module]]]:
     """Yield each function that forward passes call, with the modules whose method it is."""
-    found: dict[FunctionType, list[nn.Module]] = {}
+    functions: dict[FunctionType, list[nn.Module]] = {}
     by_class: dict[type[nn.Module], list[nn.Module]] = {}
     for module in model.modules():
         by_class.setdefault(type(module), []).append(module)
     for kind, owners in by_class.items():
         for function in _methods(kind, "forward"):
-            _follow(function, kind, owners, found)
-    yield from found.items()
+            _follow(function, kind, owners, functions)
+    yield from functions.items()
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
@@ -90,18 +90,18 @@ def _follow(
     function: FunctionType,
     kind: type[nn.Module] | None,
     owners: list[nn.Module],
-    found: dict[FunctionType, list[nn.Module]],
+    functions: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Add a model's function, and the functions that it calls, to `found`."""
-    if function in found and all(owner in found[function] for owner in owners[:1]):
+    """Add a model's function, and the functions that it calls, to `functions`."""
+    if function in functions and all(owner in functions[function] for owner in owners[:1]):
         return
-    found[function] = [*found.get(function, ()), *owners]
+    functions[function] = [*functions.get(function, ()), *owners]
     for node in ast.walk(_node(function) or ast.Pass()):
         if isinstance(node, ast.Name) and (called := _own(function.__globals__.get(node.id))) is not None:
-            _follow(called, None, [], found)
+            _follow(called, None, [], functions)
         elif kind is not None and isinstance(node, ast.Attribute) and _is_self(node.value):
             for called in _methods(kind, node.attr):
-                _follow(called, kind, owners, found)
+                _follow(called, kind, owners, functions)
 
 
 def _own(value: object) -> FunctionType | None:
