@@ -68,7 +68,7 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
 
 
 class MergingTrainer(Protocol):
-    """The attributes of a Trainer that `save_merged` reads; the Trainer is in a later room."""
+    """The Trainer's attributes that `save_merged` reads; the Trainer is in a later room."""
 
     @property
     def args(self) -> TrainingArguments: ...
