@@ -1,4 +1,4 @@
-"""The programs take the README's commands (the torchrun command: test_docs.py), and its figures are measured."""
+"""The programs take the commands of the README (torchrun: test_docs.py), and its figures are measured."""
 
 from __future__ import annotations
 
