@@ -199,7 +199,7 @@ def test_the_record_is_no_attribute_that_scripts_see() -> None:
 def test_what_a_script_sets_later_was_given(tmp_path: Path) -> None:
     args = TrainingArguments(str(tmp_path), use_cpu=True, evaluation_strategy="steps")
     args.eval_strategy = "no"
-    args.settle()
+    args.resolve()
     assert (
         set(given_fields(args)) == {"output_dir", "use_cpu", "eval_strategy"} and args.eval_strategy == "no"
     )

@@ -17,7 +17,7 @@ import pytest
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.planning.gpus import gpu_named
+from fastsft.planning.devices import gpu_named
 from fastsft.reporting.console_line import console_line, readable_line
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.peak_flops import Work, flops_per_token

@@ -18,7 +18,7 @@ import torch
 import transformers
 
 import fastsft.train as module
-from fastsft.script_names import reexports
+from fastsft.script_names import module_names
 
 # At module level in the releases 0.1.10 to 0.2.36, as `git log -- fastchat/train/train.py` has them.
 OF_ALL_RELEASES = """
@@ -41,8 +41,8 @@ def test_names_are_the_objects_of_fastchats_module() -> None:
     original = importlib.import_module("fastchat.train.train")
     names = {name for name in vars(original) if not name.startswith("__")}
     assert names <= set(OF_ALL_RELEASES)
-    for name in names & reexports.NAMES:
-        assert reexports.is_original(name, getattr(original, name)), name
+    for name in names & module_names.NAMES:
+        assert module_names.is_original(name, getattr(original, name)), name
     assert module.IGNORE_TOKEN_ID == original.IGNORE_TOKEN_ID == module.IGNORE_INDEX
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.help import ArgumentRow, argument_rows, as_json, as_markdown, as_text
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
-from fastsft.arguments.parsing.near_flags import hints
-from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
+from fastsft.arguments.parsing.hints import hints
 from fastsft.cli.command_parser import CommandParser
 
 PAGE_HEAD = """# Arguments

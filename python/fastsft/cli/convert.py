@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.inspect import complain, say
 from fastsft.cli.trust import add_trust
 from fastsft.model.conversion import convert_model
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.runtime.terminal import visible
 
 

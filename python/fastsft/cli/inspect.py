@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fastsft import _C
-from fastsft.arguments.parsing.parser_options import DATA_NAMES
+from fastsft.arguments.parsing.options import DATA_NAMES
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.label_arguments import add_label_arguments, setup_from
 from fastsft.inspection.inspection_text import inspection_text

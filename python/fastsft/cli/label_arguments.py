@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastsft import _C
-from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
+from fastsft.arguments.parsing.options import MODEL_NAMES, parse_bool
 from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.sources.readers import MAX_RECORD_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastsft.arguments.parsing.parser_options import parse_bool
+from fastsft.arguments.parsing.options import parse_bool
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastsft.doctor.exchange import CAME, DONE, exchange
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.program.rank_failure import last_words
 from fastsft.program.rank_processes import Rank, Ranks
 from fastsft.ranks.process_group import leave

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.given import COMMAND_LINE, RefusedFlagsError, made_with
-from fastsft.arguments.parsing.near_flags import clearer
+from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.arguments.parsing.parser_options import unknown_words
-from fastsft.arguments.rules.evaluation import check_best_of_command
+from fastsft.arguments.resolve.training import check_best_of_command
 from fastsft.arguments.support import default_of
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run

@@ -10,11 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from fastsft.arguments.optimizer import kept_bytes
+from fastsft.arguments.engine_flags import optimizer_state_bytes
 from fastsft.doctor.result import NotCheckedError, ProblemError
 from fastsft.doctor.run import Run
 from fastsft.model.output_directory import check_output_directory
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.runtime.regular_files import read_json_object
 
 _LOCK_NAME = ".fastsft-lock"
@@ -167,10 +167,10 @@ def checkpoint_bytes(run: Run) -> tuple[int, int]:
     """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
     adapter, args = run.need("model", "a readable model").adapter_bytes(), run.settled_args
     if adapter is not None:
-        state = 0 if args.save_only_model else int(adapter // 4 * (4 + kept_bytes(args)))
+        state = 0 if args.save_only_model else int(adapter // 4 * (4 + optimizer_state_bytes(args)))
         return adapter, adapter + state
     weights = _model_bytes(run)
-    state = 0 if args.save_only_model else int(_parameters(run) * (4 + kept_bytes(args)))
+    state = 0 if args.save_only_model else int(_parameters(run) * (4 + optimizer_state_bytes(args)))
     return weights, weights + state
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from fastsft.doctor.result import ProblemError
 from fastsft.doctor.run import Run
-from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.memory_plan import MemoryPlan, Workload
-from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
+from fastsft.planning.devices import available_host_memory, size_text, usable_memory
+from fastsft.planning.memory_plan import BatchShape, MemoryPlan
+from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan, plan_run_memory
 from fastsft.reporting.memory_table import how_held
 from fastsft.runtime.launch import launch
 
@@ -26,7 +26,7 @@ def check_memory(run: Run) -> str:
     if not run.has_all_rows and not _makes_a_step(run):
         plan = _longest(run, room)
         return f"{_sizes(plan, room, args)}; planned for rows of --model_max_length"
-    plan = plan_of_run(args, setting, run.rows, model.conversation_cost(), room)
+    plan = plan_run_memory(args, setting, run.rows, model.conversation_cost(), room)
     text = _sizes(plan, room, args)
     if run.has_all_rows:
         return text
@@ -52,32 +52,32 @@ def _makes_a_step(run: Run) -> bool:
     return True
 
 
-def room_of(args: object) -> Room:
+def room_of(args: object) -> MemoryBudget:
     """Of a rank on this machine, without asking the others."""
     device = str(getattr(args, "device", "cpu"))
     host = usable_memory("cpu", available_host_memory() // launch().local_world_size)
     if device == "cpu":
-        return Room(host)
+        return MemoryBudget(host)
     import torch
 
     free = int(torch.cuda.mem_get_info(device)[0])
-    return Room(usable_memory("cuda", free), host if getattr(args, "offload", False) else None)
+    return MemoryBudget(usable_memory("cuda", free), host if getattr(args, "offload", False) else None)
 
 
-def _longest(run: Run, room: Room) -> MemoryPlan:
+def _longest(run: Run, room: MemoryBudget) -> MemoryPlan:
     args = run.settled_args
     longest = args.model_max_length
     step = longest * args.train_batch_size * args.gradient_accumulation_steps
-    wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step, args.sync_each_batch)
+    wish = PlanRequest(args.recompute_mode, args.micro_batch_tokens, longest, step, args.sync_each_batch)
     return choose_plan(
         run.opened_model.memory_setting(args),
         wish,
-        lambda budget: Workload.full(max(budget, longest), longest),
+        lambda budget: BatchShape.full(max(budget, longest), longest),
         room,
     )
 
 
-def _sizes(plan: MemoryPlan, room: Room, args: TrainingArguments) -> str:
+def _sizes(plan: MemoryPlan, room: MemoryBudget, args: TrainingArguments) -> str:
     held = f"{how_held(plan.setting)}, {'CPU' if args.device.type == 'cpu' else args.device}"
     host = f" and {size_text(plan.host)} of the host" if plan.host else ""
     return (

@@ -14,7 +14,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, check_joined, resolve
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_identity import sampled_digest, tensor_digests
-from fastsft.planning.memory_plan import Setting
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.launch import launch
@@ -179,10 +179,10 @@ class AdaptedModel(CausalLM):
         values = self.engine.trained_parameters()
         return {name_in_file(name, self.targets): value for name, value in values.items()}
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
         return self.with_adapters_of_engine(super().memory_setting(args))
 
-    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+    def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
         setting = replace(setting, adapters=self._engine_adapters())
         return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fastsft.arguments.lora import LoraArguments
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import WEIGHTS_NAME
 from fastsft.lora.merge import merge_adapter

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from fastsft.arguments.precision import compute_dtype
+from fastsft.arguments.device_fields import compute_dtype
 from fastsft.model.family import CAP
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import tell

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.engine_flags import state_options, warn_of_other_layer_class
 from fastsft.arguments.from_transformers import says
-from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.alterations.check import check_patches
 from fastsft.model.attention_kernel import Choice, select_attention_kernel, use_attention_kernel
 from fastsft.model.config import read_generation_config
@@ -36,9 +36,8 @@ from fastsft.model.stored_weights import (
 )
 from fastsft.model.weights import load_weights
 from fastsft.originals.snapshots import WatchedNames
-from fastsft.planning.gpus import gpu_of
-from fastsft.planning.memory_plan import Setting
-from fastsft.planning.state_options import state_options
+from fastsft.planning.devices import gpu_of
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.launch import launch, threads_per_rank
 
@@ -234,9 +233,9 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         return dict(self.engine.named_parameters())
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
         """Return the settings that determine a rank's memory."""
-        return Setting(
+        return EngineSettings(
             json.dumps(self.engine_config()),
             state_options(args),
             args.world_size,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.model.generic.memory import ActivationSizes
     from fastsft.model.stored_weights import StoredTensor
-    from fastsft.planning.memory_plan import Setting
+    from fastsft.planning.memory_plan import EngineSettings
 
 
 class ObjectHooks:
@@ -164,7 +164,7 @@ class AdapterHooks:
         """Return the adapters as they are now; None if the model is saved. Collective."""
         return None
 
-    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+    def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
         """Return `setting` with this model's adapters."""
         return setting
 

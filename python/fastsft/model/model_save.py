@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
 from fastsft.model.family import ties_embeddings
 from fastsft.model.output_directory import (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import check_still_held, holds_lock
 from fastsft.runtime.file_calls import removed, warn_unremoved

@@ -14,7 +14,7 @@ from fastsft.ranks.process_group import gather_objects
 if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.model.causal_lm import CausalLM
-    from fastsft.planning.memory_plan import Workload
+    from fastsft.planning.memory_plan import BatchShape
 
 _LEAST_TOKENS = 16  # smallest micro-batch that is worth measuring
 
@@ -55,7 +55,7 @@ def library(device: torch.device) -> str:
     return f"cuBLASLt {version} on {torch.cuda.get_device_name(device)}"
 
 
-def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: Workload) -> str:
+def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
     """Measure GEMMs for micro-batches up to `work.tokens`, unless restored; return a notice. Collective.
 
     Each rank measures, and all use rank 0's algorithms.
@@ -89,12 +89,12 @@ def sizes_to_tune(most: int) -> list[int]:
     return sizes if most >= _LEAST_TOKENS else []
 
 
-def micro_batch(work: Workload, tokens: int, vocab_size: int) -> _C.TokenDataset:
+def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDataset:
     """Make random conversations with `tokens` tokens in all, with the lengths and label share in `work`."""
     from fastsft import _C
 
     random, dataset = np.random.default_rng(0), _C.TokenDataset()
-    max_seqlen = max(2, min(work.longest, tokens))
+    max_seqlen = max(2, min(work.max_seqlen, tokens))
     full, rest = divmod(tokens, max_seqlen)
     for length in [max_seqlen] * full + [rest] * (rest > 1):
         targets = min(length - 1, work.labels * length // work.tokens)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.arguments.parsing.early_arguments import check_names, chooses_cpu
+from fastsft.arguments.parsing.call_arguments import check_names, chooses_cpu
 from fastsft.notebook.result import TrainingResult
 from fastsft.notebook.run_progress import Course
 from fastsft.notebook.view import View, view_for

@@ -20,7 +20,7 @@ from fastsft.model.model_save import ModelForm
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.reporting.results import save_results
 from fastsft.runtime.messages import rank0_print
-from fastsft.script_names.rebound import current, is_rebound
+from fastsft.script_names.module_names import current, is_rebound
 from fastsft.trainer.compat.overrides import saves_in_own_way
 from fastsft.trainer.resume import check_not_beyond
 

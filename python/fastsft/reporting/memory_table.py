@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fastsft.planning.device_memory import size_text
-from fastsft.planning.memory_plan import MemoryPlan, Setting
-from fastsft.planning.plan_choice import Room
+from fastsft.planning.devices import size_text
+from fastsft.planning.memory_plan import EngineSettings, MemoryPlan
+from fastsft.planning.plan_choice import MemoryBudget
 
 
-def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
+def memory_table(plan: MemoryPlan, room: MemoryBudget | None = None) -> list[str]:
     """One line a part, the largest first, then the sums and the `room` of a rank, if known.
 
     Activations of a model that is not native are an estimate, and so is their sum.
@@ -15,7 +15,7 @@ def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
     lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]
-    sums = "a rank at most" if plan.setting.called is None else "a rank, estimated"
+    sums = "a rank at most" if plan.setting.generic is None else "a rank, estimated"
     lines.append(_sum(sums, plan.total, room.device if room else None))
     if plan.host:
         lines.append(_sum("and of the host", plan.host, room.host if room else None))
@@ -23,7 +23,7 @@ def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
     return lines
 
 
-def how_held(setting: Setting) -> str:
+def how_held(setting: EngineSettings) -> str:
     """Ranks, strategy and precision of a run in words."""
     state = setting.state
     words = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
@@ -32,7 +32,7 @@ def how_held(setting: Setting) -> str:
         words.append(f"{state.strategy}{nodes}")
     narrow = state.compute_dtype != "float32"
     words.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
-    if setting.adapters or (setting.called is not None and setting.called.layout.frozen_places):
+    if setting.adapters or (setting.generic is not None and setting.generic.layout.frozen_places):
         bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
         words.append(f"adapters on a frozen model{bits}")
     if state.optimizer != "adamw":

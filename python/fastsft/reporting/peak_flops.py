@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.planning.gpus import gpu_of
+from fastsft.planning.devices import gpu_of
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.planning.gpus import PCIE_LINK
+from fastsft.planning.devices import PCIE_LINK
 from fastsft.planning.memory_plan import MemoryPlan
 from fastsft.planning.time_model import CENTRAL, HIGH, LOW, predict, why_not
 
@@ -23,9 +23,9 @@ def speed_lines(plan: MemoryPlan) -> list[str]:
         f"predicted, not measured: {_rounded(central.tokens_per_second)} tokens/s on {ranks} x {gpu.name} "
         f"({_rounded(low.tokens_per_second)} to {_rounded(high.tokens_per_second)}), MFU {central.mfu:.0%}",
         "time of a token: " + ", ".join(f"{name} {part:.0%}" for name, part in parts if part >= 0.005),
-        f"assumed: conversations of {plan.work.longest:,} tokens; matrix products at {CENTRAL.products:.0%} "
-        f"({LOW.products:.0%} to {HIGH.products:.0%}) of {gpu.flops / 1e12:,.0f} TFLOP/s, other kernels at "
-        f"{CENTRAL.elementwise:.0%} of {gpu.bandwidth / 1e12:.2f} TB/s"
+        f"assumed: conversations of {plan.work.max_seqlen:,} tokens; matrix products at "
+        f"{CENTRAL.products:.0%} ({LOW.products:.0%} to {HIGH.products:.0%}) of {gpu.flops / 1e12:,.0f} "
+        f"TFLOP/s, other kernels at {CENTRAL.elementwise:.0%} of {gpu.bandwidth / 1e12:.2f} TB/s"
         + (f", collectives at {CENTRAL.link:.0%} of {_link(gpu.link)}" if ranks > 1 else ""),
     ]
 

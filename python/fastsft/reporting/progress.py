@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.planning.device_memory import peak_memory
+from fastsft.planning.devices import peak_memory
 from fastsft.reporting.peak_flops import Work
 from fastsft.reporting.progress_bar import ProgressBar
 from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents

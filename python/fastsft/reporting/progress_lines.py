@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.reporting.console_line import console_line
 from fastsft.reporting.durations import duration_text
 from fastsft.reporting.status import Run, Status

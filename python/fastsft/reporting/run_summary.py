@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.arguments.rules.odd_values import warms_up, warmup_line
+from fastsft.arguments.resolve.notices import warms_up, warmup_line
 from fastsft.data.chat.labelling import labels_of
 from fastsft.model.family import is_vision_text
-from fastsft.planning.device_memory import peak_memory, size_text
+from fastsft.planning.devices import peak_memory, size_text
 from fastsft.reporting.adapter_lines import how_to_open_adapter, merge_command, trained_line
 from fastsft.reporting.argument_words import argument_words, changed_arguments
 from fastsft.reporting.columns import columns, page_width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.reporting.durations import duration_text
 
 

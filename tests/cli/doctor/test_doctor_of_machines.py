@@ -11,7 +11,7 @@ import pytest
 from doctor_patient import Patient
 from fastsft import _C
 from fastsft.doctor import disk, memory
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 
 
 def test_an_output_directory_that_is_a_file(patient: Patient) -> None:

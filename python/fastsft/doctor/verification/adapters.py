@@ -13,7 +13,7 @@ from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.attach import find_targets
 from fastsft.model.engine_choice import open_model
 from fastsft.model.stored_weights import extremes
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 
 
 def check_config(subject: Subject) -> str:

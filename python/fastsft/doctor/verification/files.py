@@ -13,7 +13,7 @@ from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.doctor.result import WARNING, ProblemError
 from fastsft.doctor.verification.subject import Subject
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.runtime.output_files import digest_of_file, recorded_files
 from fastsft.runtime.regular_files import read_json_object
 

@@ -11,7 +11,7 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.precision import compute_dtype
+from fastsft.arguments.device_fields import compute_dtype
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.context_length import check_switch_length, switch_length
 from fastsft.model.generic.generic_model import GenericModel
@@ -28,7 +28,7 @@ from fastsft.model.generic.weights import (
     unit_layouts,
 )
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
-from fastsft.planning.memory_plan import Setting
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
@@ -171,7 +171,7 @@ class GenericBase(CausalLM):
         count = sum(info.numel for info in self._parameters())
         return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, float(self.why_padded is not None)
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
         return super().memory_setting(args).with_generic(self.activation_sizes(compute_dtype(args)))
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:

@@ -1,30 +1,88 @@
-"""Values that a run can have, and that hardly anybody means: a line each."""
+"""Warnings about given flags without effect, and about values that hardly anybody means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from fastsft.arguments.engine_flags import optimizer_of
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.arguments.optimizer import optimizer_of
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.given import given_fields
+from fastsft.arguments.values import parse_size
 from fastsft.runtime.messages import warn_once
 
-_SMALLEST_FILE = 1_000_000  # bytes; an embedding of a small model has more
+
+class Condition(NamedTuple):
+    """Condition under which fields have an effect, and the text of the warning if they have none."""
+
+    names: str
+    is_met: Callable[[ArgumentFields], bool]
+    reason: str
+
+
+_READ_WITH = "it is read with"
+_CONDITIONS = (
+    Condition(
+        "eval_steps", lambda args: args.eval_strategy == "steps", f"{_READ_WITH} --eval_strategy steps"
+    ),
+    Condition("eval_delay", lambda args: args.eval_strategy != "no", f"{_READ_WITH} evaluations"),
+    Condition(
+        "save_steps", lambda args: args.save_strategy == "steps", f"{_READ_WITH} --save_strategy steps"
+    ),
+    Condition("save_total_limit", lambda args: args.save_strategy != "no", "--save_strategy no saves none"),
+    Condition(
+        "logging_steps",
+        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),  # the default of eval_steps
+        f"{_READ_WITH} --logging_strategy steps",
+    ),
+    Condition("num_train_epochs", lambda args: args.max_steps <= 0, "--max_steps says how long the run is"),
+    Condition(
+        "adam_beta1 adam_beta2 adam_epsilon",
+        lambda args: optimizer_of(args) in ("adamw", "adamw_8bit"),
+        "--optim names another optimizer than AdamW",
+    ),
+    Condition("initial_loss_scale loss_scale_window", lambda args: args.fp16, f"{_READ_WITH} --fp16 True"),
+    Condition(
+        "loss_spike_patience", lambda args: args.loss_spike_factor > 0, f"{_READ_WITH} --loss_spike_factor"
+    ),
+    Condition(
+        "max_nonfinite_skips",
+        lambda args: args.on_nonfinite != "stop",
+        f"{_READ_WITH} --on_nonfinite skip or rollback",
+    ),
+    Condition(
+        "length_column_name",
+        lambda args: args.train_sampling_strategy == "group_by_length",
+        f"{_READ_WITH} --train_sampling_strategy group_by_length",
+    ),
+)
+
+
+def warn_idle_flags(args: ArgumentFields) -> None:
+    """Warn of each given field, except None, whose condition is not met."""
+    given = given_fields(args)
+    for condition in _CONDITIONS:
+        for name in condition.names.split():
+            value = getattr(args, name)
+            if name in given and value is not None and not condition.is_met(args):
+                warn_once(f"--{name} {value} has no effect: {condition.reason}")
+
+
+_SMALLEST_FILE = 1_000_000  # bytes; embeddings of a small model have more
 _MOST_EPOCHS = 100
-_HIGHEST_RATE = 0.05  # of optimizers that divide by the gradient's size
+_HIGHEST_RATE = 0.05  # for optimizers that divide by the gradient's size
 _LOWEST_RATE = 1e-9
 _MOST_DECAY, _MOST_SMOOTHING, _MOST_NOISE, _MOST_EPSILON = 1.0, 0.5, 100.0, 1e-2
 
 
-def name_odd_values(args: ArgumentFields) -> None:
-    """A line for each value that is far outside of what trains a model."""
-    for look in (_of_rate, _of_schedule, _of_optimizer, _of_length, _of_files):
-        for line in look(args):
-            warn_once(line)
+def warn_odd_values(args: ArgumentFields) -> None:
+    """Warn of each value with which hardly any model trains."""
+    for check in (_check_rate, _check_schedule, _check_optimizer, _check_length, _check_files):
+        for warning in check(args):
+            warn_once(warning)
 
 
-def _of_rate(args: ArgumentFields) -> Iterator[str]:
+def _check_rate(args: ArgumentFields) -> Iterator[str]:
     rate = args.learning_rate
     if rate == 0:
         yield "--learning_rate 0.0: no weight will change"
@@ -33,8 +91,7 @@ def _of_rate(args: ArgumentFields) -> Iterator[str]:
     elif rate > _HIGHEST_RATE and optimizer_of(args) != "sgd":
         yield (
             f"--learning_rate {rate:g}: each step moves each weight by about as much, which ruins a model; "
-            "usual "
-            "are 1e-6 to 1e-3"
+            "usual are 1e-6 to 1e-3"
         )
     elif rate > 10:
         yield f"--learning_rate {rate:g} is far above what trains a model"
@@ -44,19 +101,12 @@ def _of_rate(args: ArgumentFields) -> Iterator[str]:
         yield warmup_line(args.warmup_steps, args.max_steps, rate)
 
 
-class ScheduleFlags(Protocol):
-    """Arguments that name a schedule."""
-
-    @property
-    def lr_scheduler_type(self) -> str: ...
-
-
-def warms_up(args: ScheduleFlags) -> bool:
-    """False for the schedules that have no warm-up."""
+def warms_up(args: ArgumentFields) -> bool:
+    """False for schedules without warm-up."""
     return args.lr_scheduler_type not in ("constant", "reduce_lr_on_plateau")
 
 
-def _of_schedule(args: ArgumentFields) -> Iterator[str]:
+def _check_schedule(args: ArgumentFields) -> Iterator[str]:
     options = args.lr_scheduler_kwargs if isinstance(args.lr_scheduler_kwargs, dict) else {}
     for name, most in (("min_lr", args.learning_rate), ("min_lr_rate", 1.0)):
         value = options.get(name)
@@ -65,27 +115,24 @@ def _of_schedule(args: ArgumentFields) -> Iterator[str]:
 
 
 def warmup_line(warmup: float, steps: int, rate: float) -> str:
-    """The words for a warm-up that a run of `steps` does not leave."""
+    """Return the warning about a warm-up that is longer than a run of `steps`."""
     return (
         f"a warm-up of {warmup:,.0f} steps is not over when the run of {steps:,} steps ends: the learning "
-        "rate comes "
-        f"to {rate * (steps - 1) / max(warmup, 1):.3g}, never to {rate:g}; lower --warmup_steps"
+        f"rate comes to {rate * (steps - 1) / max(warmup, 1):.3g}, never to {rate:g}; lower --warmup_steps"
     )
 
 
-def _of_optimizer(args: ArgumentFields) -> Iterator[str]:
+def _check_optimizer(args: ArgumentFields) -> Iterator[str]:
     name = optimizer_of(args)
     if args.weight_decay > _MOST_DECAY:
         yield (
             f"--weight_decay {args.weight_decay:g}: a step takes {args.weight_decay:g} times the learning "
-            "rate off "
-            "each weight; usual are 0 to 0.1"
+            "rate off each weight; usual are 0 to 0.1"
         )
     if name.startswith("adamw") and args.adam_beta1 > args.adam_beta2:
         yield (
             f"--adam_beta1 {args.adam_beta1:g} is above --adam_beta2 {args.adam_beta2:g}: they may be "
-            "exchanged "
-            "(usual are 0.9 and 0.95 to 0.999)"
+            "exchanged (usual are 0.9 and 0.95 to 0.999)"
         )
     if name.startswith("adamw") and args.adam_epsilon == 0:
         yield "--adam_epsilon 0: weights whose gradient is 0 become NaN (0/0); usual is 1e-8"
@@ -96,14 +143,13 @@ def _of_optimizer(args: ArgumentFields) -> Iterator[str]:
     if args.label_smoothing_factor > _MOST_SMOOTHING:
         yield (
             f"--label_smoothing_factor {args.label_smoothing_factor:g} gives most of the target to tokens "
-            "that are "
-            "not there; usual are 0 to 0.1"
+            "that are not there; usual are 0 to 0.1"
         )
     if (args.neftune_noise_alpha or 0) > _MOST_NOISE:
         yield f"--neftune_noise_alpha {args.neftune_noise_alpha:g} drowns the embeddings; usual are 5 to 15"
 
 
-def _of_length(args: ArgumentFields) -> Iterator[str]:
+def _check_length(args: ArgumentFields) -> Iterator[str]:
     if args.max_steps <= 0 and args.num_train_epochs > _MOST_EPOCHS:
         epochs = args.num_train_epochs
         yield f"--num_train_epochs {epochs:g}: each conversation is read {epochs:,.0f} times"
@@ -114,13 +160,12 @@ def _of_length(args: ArgumentFields) -> Iterator[str]:
         )
 
 
-def _of_files(args: ArgumentFields) -> Iterator[str]:
+def _check_files(args: ArgumentFields) -> Iterator[str]:
     size = parse_size(args.max_shard_size)
     if size < _SMALLEST_FILE:
         yield (
             f"--max_shard_size {args.max_shard_size} is {size:,} bytes: nearly every tensor gets a file of "
-            "its own; "
-            "5GB and 500MB have their unit"
+            "its own; 5GB and 500MB have their unit"
         )
     if args.save_total_limit is not None and args.save_total_limit < 1 and args.save_strategy != "no":
         yield (

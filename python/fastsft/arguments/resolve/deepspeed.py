@@ -1,6 +1,6 @@
-"""`--deepspeed`: a DeepSpeed JSON file read as settings of the engine. Nothing of DeepSpeed is imported.
+"""Rules for `--deepspeed`: a DeepSpeed file is read as settings of the engine, without importing DeepSpeed.
 
-Rules: docs/spec/trainer_arguments.md, section 8. "auto" is filled in; any other value must equal its flag.
+Source: docs/spec/trainer_arguments.md, section 8. Values other than "auto" must equal their flags.
 """
 
 from __future__ import annotations
@@ -8,32 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
+from fastsft.arguments.engine_flags import DeepSpeedPlan, optimizer_of
 from fastsft.arguments.fields import ArgumentFields
-from fastsft.arguments.json_values import json_file_or_object
-from fastsft.arguments.optimizer import optimizer_of
-from fastsft.arguments.rules import deepspeed_sections as sections
-from fastsft.arguments.rules.deepspeed_spellings import one_spelling
+from fastsft.arguments.resolve import deepspeed_file
+from fastsft.arguments.resolve.deepspeed_file import one_spelling
+from fastsft.arguments.values import json_file_or_object
 from fastsft.runtime.messages import warn_once
 
-# ZeRO 1 shards the optimizer's state only; the engine shards gradients with it, for the same numbers.
+# ZeRO 1 shards optimizer state only; the engine shards gradients, too, which gives the same numbers.
 _STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}
 
 
-def settle_deepspeed(args: ArgumentFields) -> None:
-    """Read the file, if there is one; the dtype of the saved model follows it."""
+def resolve_deepspeed(args: ArgumentFields) -> None:
+    """Read the file, if any, which may also choose save_dtype."""
     args._deepspeed_plan = read_deepspeed(args) if args.deepspeed else None
     if args._deepspeed_plan and args._deepspeed_plan.saves_16bit and args.bf16 and args.save_dtype == "auto":
         args.save_dtype = "bfloat16"
 
 
 def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
-    """The plan of `args.deepspeed`. ValueError: unknown or refused sections, values that contradict flags."""
+    """Read `args.deepspeed`. ValueError for unsupported keys, and values that contradict flags."""
     config = one_spelling(json_file_or_object("deepspeed", args.deepspeed))
     if args.fsdp:
         raise ValueError("--fsdp and --deepspeed both choose the sharding; give one of the two")
-    sections.check_known(config)
-    sections.check_formats(config)
+    deepspeed_file.check_known(config)
+    deepspeed_file.check_formats(config)
     zero = config.get("zero_optimization", {})
     stage = zero.get("stage", 0)
     if stage not in _STRATEGIES:
@@ -45,7 +44,7 @@ def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
             '--deepspeed: these values contradict the flags; set them to "auto", or change the flags:\n- '
             + "\n- ".join(differences)
         )
-    offload = sections.offload(zero)
+    offload = deepspeed_file.offload(zero)
     if offload["param"] and stage == 3:
         warn_once(
             "--deepspeed: offload_param: shards of the weights stay on the device; masters and moments of "
@@ -55,13 +54,13 @@ def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
         stage=stage,
         strategy=_STRATEGIES[stage],
         offload=offload["optimizer"] or offload["param"],
-        saves_16bit=stage == 3 and sections.gathers_16bit(zero),
-        scheduler=sections.checked_scheduler(config),
+        saves_16bit=stage == 3 and deepspeed_file.gathers_16bit(zero),
+        scheduler=deepspeed_file.checked_scheduler(config),
     )
 
 
 def _check_precision(config: dict[str, Any], args: ArgumentFields) -> None:
-    """DeepSpeed without a word about formats means fp16; --bf16 True is such a word, as in accelerate."""
+    """ValueError if file and flags choose different formats; a file without a format means fp16."""
     fp16 = config.get("fp16", {}).get("enabled")
     bf16 = config.get("bf16", {}).get("enabled")
     if fp16 is True or config.get("amp", {}).get("enabled") is True:
@@ -94,10 +93,10 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
     yield _differs(config, "gradient_accumulation_steps", args.gradient_accumulation_steps)
     yield _differs(config, "train_batch_size", total, "ranks * micro-batch * accumulation")
     yield _differs(config, "gradient_clipping", args.max_grad_norm, "max_grad_norm")
-    optimizer = sections.checked_optimizer(config)
+    optimizer = deepspeed_file.checked_optimizer(config)
     if optimizer is not None:
-        # What is left out has DeepSpeed's default, which must not differ either.
-        given = {**sections.OPTIMIZER_DEFAULTS, **optimizer}
+        # Missing keys have DeepSpeed's defaults, which must equal the flags, too.
+        given = {**deepspeed_file.OPTIMIZER_DEFAULTS, **optimizer}
         if optimizer_of(args) != "adamw":
             yield f"optimizer.type is {config['optimizer']['type']}, but optim is {args.optim}"
         for key, value, flag in (
@@ -107,7 +106,7 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
             ("weight_decay", args.weight_decay, "weight_decay"),
         ):
             yield _differs(given, key, value, flag, "optimizer.params.")
-    scheduler = sections.checked_scheduler(config)
+    scheduler = deepspeed_file.checked_scheduler(config)
     if scheduler is not None:
         given = {"warmup_max_lr": "auto", **scheduler["params"]}
         yield _differs(given, "warmup_max_lr", args.learning_rate, "learning_rate", "scheduler.params.")
@@ -123,7 +122,7 @@ def _differs(
 
 
 def check_lengths(plan: DeepSpeedPlan, max_steps: int, warmup_steps: int) -> None:
-    """ValueError when the scheduler's section names other numbers of steps than the run has."""
+    """ValueError if the scheduler section has other numbers of steps than the run."""
     params = plan.scheduler["params"] if plan.scheduler else {}
     for key, value in (("total_num_steps", max_steps), ("warmup_num_steps", warmup_steps)):
         difference = _differs(params, key, value, "that of this run", "scheduler.params.")

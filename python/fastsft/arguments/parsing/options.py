@@ -1,17 +1,15 @@
-"""Options of argparse for a field of a dataclass: HfArgumentParser's rules, one function a rule."""
+"""argparse options and actions for the fields of a dataclass, by HfArgumentParser's rules."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from argparse import ArgumentTypeError
+import weakref
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, EnumType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from fastsft.arguments.parsing.near_flags import hints
-
-# As every command takes them.
 MODEL_NAMES, DATA_NAMES = ("--model_name_or_path", "--model"), ("--data_path", "--data")
 
 _TRUE = ("yes", "true", "t", "y", "1")
@@ -19,7 +17,7 @@ _FALSE = ("no", "false", "f", "n", "0")
 
 
 def parse_bool(word: str | bool) -> bool:
-    """True for yes, true, t, y, 1 and False for no, false, f, n, 0, in any case; else an argparse error."""
+    """Return True for yes, true, t, y, 1 and False for no, false, f, n, 0, in any case; else raise."""
     if isinstance(word, bool):
         return word
     if word.lower() in _TRUE:
@@ -33,7 +31,7 @@ def parse_bool(word: str | bool) -> bool:
 
 
 def _bool_or_word(word: str | bool) -> str | bool:
-    """A boolean where the word is one, else the word: for fields that are a boolean or a string."""
+    """Return a boolean if the word spells a boolean, else the word: for `str | bool` fields."""
     try:
         return parse_bool(word)
     except ArgumentTypeError:
@@ -41,15 +39,15 @@ def _bool_or_word(word: str | bool) -> str | bool:
 
 
 def spellings(name: str) -> list[str]:
-    """`--a_b` and `--a-b`."""
+    """Return `--a_b` and `--a-b`."""
     return [f"--{name}", f"--{name.replace('_', '-')}"] if "_" in name else [f"--{name}"]
 
 
 def word_type(hint: object) -> object:
-    """The type that the words of a flag have, for a type hint of a field. ValueError for unions of others.
+    """Return the type to which a flag's words are converted, from its field's type hint.
 
-    A union with None is its other type, one with str and None its second; booleans with None stay as they
-    are. A string or a boolean is both here, where HfArgumentParser takes booleans only.
+    `X | None` is X; a union with str and None is its second type; `bool | None` stays. `str | bool`
+    accepts both, unlike HfArgumentParser, which accepts only booleans. ValueError for other unions.
     """
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
@@ -65,7 +63,7 @@ def word_type(hint: object) -> object:
 
 
 def options_of(field: dataclasses.Field[Any], hint: object) -> tuple[dict[str, Any], list[str]]:
-    """argparse's keyword arguments for a field of type `hint` (see word_type), and its other spellings."""
+    """Return argparse's keyword arguments for a field of type `hint` (see word_type), and its aliases."""
     options = dict(field.metadata)
     aliases = options.pop("aliases", [])
     aliases = [aliases] if isinstance(aliases, str) else list(aliases)
@@ -95,11 +93,10 @@ def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _boolean(field: dataclasses.Field[Any], hint: object) -> dict[str, Any]:
-    known = field.default is not dataclasses.MISSING
-    if hint is bool or (known and field.default is not None):
-        return {
-            "type": parse_bool, "nargs": "?", "const": True, "default": field.default if known else False,
-        }  # fmt: skip
+    has_default = field.default is not dataclasses.MISSING
+    if hint is bool or (has_default and field.default is not None):
+        default = field.default if has_default else False
+        return {"type": parse_bool, "nargs": "?", "const": True, "default": default}
     return {"type": parse_bool}
 
 
@@ -109,37 +106,57 @@ def _choices(hint: object) -> Sequence[object]:
 
 
 def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
-    """Words become the choice that they spell, whatever its type."""
+    """Return a function that converts a word to the choice with the same text, of any type."""
     by_name = {str(choice): choice for choice in choices}
     return lambda word: by_name.get(word, word)
 
 
-def _way_of_stray(word: str) -> str:
-    if word.endswith((".yaml", ".yml")):
-        return f"a file of flags is given as --config {word}"
-    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
-        return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
-    return "a value with spaces needs quotes"
+# Namespace in which flags were stored last, and their fields; a parser keeps the namespace alive.
+_last: tuple[weakref.ref[Namespace], set[str]] | None = None
 
 
-def unknown_words(words: Sequence[str], options: Iterable[str]) -> str:
-    """Message about words that no option takes: a hint for each flag, and quotes for stray values."""
-    known, strays = list(options), []
-    values: dict[str, str | None] = {}
-    waiting: str | None = None
-    for word in words:
-        if word.startswith("--"):
-            flag, equals, value = word.partition("=")
-            values[flag], waiting = value if equals else None, None if equals else flag
-            continue
-        if waiting is not None:
-            values[waiting] = word
-        elif not word.startswith("-"):
-            strays.append(f"{word!r} follows no flag; {_way_of_stray(word)}")
-        waiting = None
-    flags = list(values)
-    said = [
-        *hints(flags, known, {name: word for name, word in values.items() if word is not None}),
-        *strays,
-    ] or [f"{words[0]} is no flag; flags begin with two dashes"]
-    return f"{'unknown flag ' if flags else ''}{'; '.join(said)}"
+class FieldAction(Action):
+    """argparse's `store` that records the field, so that `fields_on_line` tells given flags from defaults.
+
+    transformers' HfArgumentParser passes this class to argparse, too: field metadata has it.
+    """
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        _record(namespace, self.dest)
+
+
+class NoFieldAction(FieldAction):
+    """`--no_a_b`: stores False, and records the field."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, const=False, **options)
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        super().__call__(parser, namespace, self.const, option_string)
+
+
+def fields_on_line(namespace: Namespace | None = None) -> frozenset[str]:
+    """Return the fields whose flags are in `namespace`; None: the namespace of a parser at work."""
+    latest = _last[0]() if _last is not None else None
+    is_this = latest is not None and (namespace is None or namespace is latest)
+    return frozenset(_last[1]) if _last is not None and is_this else frozenset()
+
+
+def _record(namespace: Namespace, name: str) -> None:
+    global _last
+    if _last is None or _last[0]() is not namespace:
+        _last = (weakref.ref(namespace), set())
+    _last[1].add(name)

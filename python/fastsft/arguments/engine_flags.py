@@ -1,14 +1,23 @@
-"""`--fsdp` and `fsdp_config` (docs/spec/trainer_arguments.md, section 7)."""
+"""Flags that choose how the engine shards, holds and updates state; `state_options` puts them into an object.
+
+Rules of `--fsdp` and `fsdp_config`: docs/spec/trainer_arguments.md, section 7.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.device_fields import EngineFlags, compute_dtype, state_flags
+from fastsft.arguments.values import truth
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 _OTHER_TOKENS = ("offload", "auto_wrap")
 _NO_EFFECT = {
@@ -16,29 +25,87 @@ _NO_EFFECT = {
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False, where transformers' Trainer looks for them
+_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False, because transformers' Trainer reads them
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
-_TRUE = ("y", "yes", "t", "true", "on", "1")
+# Values of --optim -> the core's optimizer.
+OPTIMIZERS = {
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
+    "sgd": "sgd", "adafactor": "adafactor", "adamw_8bit": "adamw_8bit", "adamw_bnb_8bit": "adamw_8bit",
+}  # fmt: skip
+
+
+def state_options(args: EngineFlags) -> _C.StateOptions:
+    """Return the options of parameters, gradients and optimizer state, which engine and memory plan read."""
+    return default_state_options().replace(
+        strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
+        optimizer=optimizer_of(args),
+        compute_dtype=compute_dtype(args),
+        offload=args.offload,
+        sync_each_batch=True,  # the memory plan chooses
+        **state_flags(args),
+    )
+
+
+def default_state_options() -> _C.StateOptions:
+    """Return options for a single rank with float32 and without offload."""
+    from fastsft import _C
+
+    return _C.StateOptions()
+
+
+def optimizer_of(args: EngineFlags) -> str:
+    """Return the core's optimizer name: adamw for all --optim values that mean AdamW."""
+    return OPTIMIZERS[args.optim]
+
+
+def optimizer_state_bytes(args: EngineFlags) -> float:
+    """Return the bytes of optimizer state per parameter; for adafactor, a likely upper bound."""
+    moment = {"float32": 4, "bfloat16": 2}[args.optim_dtype]
+    kinds = {"adamw": 2.0 * moment, "adamw_8bit": 2 + 8 / 256, "sgd": 0.0, "adafactor": 1.0}
+    return kinds[optimizer_of(args)]
+
+
+def check_reductions(args: EngineFlags) -> None:
+    """ValueError for whole gradients (sync_each_batch False) in another dtype than float32."""
+    if args.sync_each_batch is False and args.grad_dtype != "float32":
+        raise ValueError(
+            "--sync_each_batch False keeps gradients whole in float32, and --grad_dtype is "
+            f"{args.grad_dtype}; leave one of them out"
+        )
+
+
+@dataclass(frozen=True)
+class DeepSpeedPlan:
+    """Settings that a DeepSpeed file asks for: stage, strategy, offload, save dtype, schedule.
+
+    scheduler: the section `scheduler`; None if the flags choose the schedule.
+    """
+
+    stage: int
+    strategy: str
+    offload: bool
+    saves_16bit: bool
+    scheduler: dict[str, Any] | None
 
 
 def strategies() -> dict[str, bool]:
-    """The engine's sharding strategies, each with whether it shards within nodes."""
+    """Return the engine's sharding strategies; True for those that shard within nodes."""
     from fastsft import _C
 
     return _C.strategies()
 
 
 def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
-    """The words of `--fsdp`: None, False and "" give none, True gives full_shard. ValueError for the rest."""
+    """Split `--fsdp` into words: none for None, False and "", full_shard for True; else ValueError."""
     if value is None or value is False or value in ("", "False", "false"):
         return []
     if value is True or value in ("True", "true"):
         return ["full_shard"]
     tokens = value.split() if isinstance(value, str) else [str(token) for token in value]
-    known = (*strategies(), *_OTHER_TOKENS)
+    options = (*strategies(), *_OTHER_TOKENS)
     for token in tokens:
-        if token not in known:
-            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(known)}")
+        if token not in options:
+            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(options)}")
     if "full_shard" in tokens and "shard_grad_op" in tokens:
         raise ValueError(
             "`--fsdp full_shard` is not compatible with `--fsdp shard_grad_op`; choose one of the two"
@@ -49,7 +116,7 @@ def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
 
 
 def strategy_of(tokens: list[str]) -> str:
-    """The strategy that the words of `--fsdp` name; `no_shard` when nothing is asked for."""
+    """Return the strategy that the words of `--fsdp` name; `no_shard` without words."""
     named = [token for token in tokens if token not in _OTHER_TOKENS]
     if len(named) > 1:
         raise ValueError(f"--fsdp: expected one of {', '.join(strategies())}, got {' '.join(named)}")
@@ -59,15 +126,15 @@ def strategy_of(tokens: list[str]) -> str:
 
 
 def fsdp_flag(strategy: str, offload: bool = False) -> str:
-    """The flag that asks for a strategy, as one types it."""
+    """Return the flag of a strategy, as typed in a shell."""
     return f'--fsdp "{strategy} offload"' if offload else f"--fsdp {strategy}"
 
 
 def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
-    """Ranks of one node, over which hybrid strategies shard; 0 for other strategies and for one rank.
+    """Return the ranks that a hybrid strategy shards over; 0 for other strategies and for one rank.
 
-    fsdp_config hybrid_shard_size, else the ranks of this machine. ValueError when nodes would not be equal
-    numbers of ranks that follow each other.
+    The number is fsdp_config hybrid_shard_size, or the ranks of this machine. ValueError unless nodes are
+    equally many consecutive ranks.
     """
     if place.world_size == 1 or not strategies()[strategy]:
         return 0
@@ -86,38 +153,16 @@ def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
     return size
 
 
-class ReductionFlags(Protocol):
-    """Arguments that say when gradients are reduced."""
-
-    @property
-    def sync_each_batch(self) -> bool | None: ...
-    @property
-    def grad_dtype(self) -> str: ...
-
-
-def check_reductions(args: ReductionFlags) -> None:
-    """ValueError for gradients that would be kept whole in another type than float32."""
-    if args.sync_each_batch is False and args.grad_dtype != "float32":
-        raise ValueError(
-            "--sync_each_batch False keeps gradients whole in float32, and --grad_dtype is "
-            f"{args.grad_dtype}; leave one of them out"
-        )
-
-
 def _positive(key: str, value: object) -> int:
     if not str(value).isdigit() or int(str(value)) < 1:
         raise ValueError(f"fsdp_config: {key}: expected a number of ranks, at least 1, got {value!r}")
     return int(str(value))
 
 
-def _truth(value: object) -> bool:
-    return value.lower() in _TRUE if isinstance(value, str) else bool(value)
-
-
 def fsdp_settings(value: object) -> dict[str, Any]:
-    """`fsdp_config` from a path, a JSON string, a dictionary or None; keys lose the prefix `fsdp_`.
+    """Read `fsdp_config` from a path, a JSON string, a dictionary or None; keys lose the prefix `fsdp_`.
 
-    Keys that cannot change the numbers are kept and named once; keys that fastsft cannot do raise ValueError.
+    Warns of keys without effect, which change no numbers. ValueError for keys that fastsft does not support.
     """
     if value is None:
         value = {}
@@ -131,7 +176,7 @@ def fsdp_settings(value: object) -> dict[str, Any]:
             if item and key != "version":
                 warn_once(f"fsdp_config: {key} has no effect: the engine shards per decoder layer")
         elif key in _REFUSED:
-            if _truth(item):
+            if truth(item):
                 raise ValueError(f"fastsft does not support fsdp_config {key}; leave it out")
         elif key == "state_dict_type":
             if str(item).upper() != "FULL_STATE_DICT":
@@ -145,15 +190,14 @@ def fsdp_settings(value: object) -> dict[str, Any]:
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
         raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
     for key in ("activation_checkpointing", "cpu_offload"):
-        settings[key] = _truth(settings.get(key, False))
+        settings[key] = truth(settings.get(key, False))
     return {**dict.fromkeys(_OF_XLA, False), "min_num_params": 0, **settings}
 
 
 def warn_of_other_layer_class(model_type: str, named: str | None) -> None:
-    """Name a class of `--fsdp_transformer_layer_cls_to_wrap` that is not the model's decoder layer.
+    """Warn of classes in `--fsdp_transformer_layer_cls_to_wrap` that are not the model's decoder layer.
 
-    `named` is one class or several, separated by commas. Units are decoder layers in any case. Source:
-    docs/spec/trainer_arguments.md, section 3.
+    named: the classes, separated by commas. Source: docs/spec/trainer_arguments.md, section 3.
     """
     from fastsft import _C
 
