@@ -59,8 +59,9 @@ from fastsft.program.main import run_script
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.process_group import join
 from fastsft.ranks.run_lock import run_lock
-from fastsft.reporting.results import save_results
-from fastsft.reporting.run_summary import end_page, start_page
+from fastsft.reporting.end_page import end_page
+from fastsft.reporting.metrics_files import save_results
+from fastsft.reporting.start_page import start_page
 from fastsft.runtime.devices import use_device
 from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.short_traceback import short_in_cells
@@ -68,7 +69,7 @@ from fastsft.runtime.timeouts import deadline
 from fastsft.script_names import reexports
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
 from fastsft.tokenizer.run_tokenizer import run_tokenizer
-from fastsft.trackers.registry import check_trackers
+from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.preflight import (
     check_best_of_run,

@@ -10,8 +10,8 @@ import pytest
 import transformers
 
 from fastsft.cli.verify import verify
-from fastsft.doctor.result import FAILED, OK
-from fastsft.doctor.source_words import words_read_past, written_by
+from fastsft.doctor.check import FAILED, OK
+from fastsft.doctor.model_files import words_read_past, written_by
 from fastsft.doctor.verification import library
 from fastsft.model.choice import open_model
 from fastsft.model.conversion import convert_model

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fastsft import _C
+from fastsft.doctor.check import ProblemError
 from fastsft.doctor.installation import check_gpus
-from fastsft.doctor.result import ProblemError
 from fastsft.runtime.devices import choose_device, missing_kernels
 
 

@@ -22,8 +22,7 @@ from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.run_lock import check_still_held
 from fastsft.ranks.save_place import writes_small_files
-from fastsft.reporting.progress_events import ProgressEvents
-from fastsft.reporting.status import Run, Status
+from fastsft.reporting.status import ProgressEvents, Run, Status
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
 from fastsft.runtime.place import launch

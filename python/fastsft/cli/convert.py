@@ -8,33 +8,56 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.arguments.sizes import parse_size
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.trust import add_trust
-from fastsft.model.conversion import convert_model
+from fastsft.lora.merge import merge_adapter
+from fastsft.model.conversion import Converted, convert_model
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.terminal_text import visible
 
+_MERGE = "`fastsft merge ADAPTER OUT`: a LoRA adapter and its base model as one model directory."
+
 
 def main(arguments: Sequence[str]) -> int:
-    """0: written; 1: not, with the reason; 2: wrong usage."""
-    args = parse(arguments)
+    """Return 0 if the directory was written, 1 if not, 2 for wrong usage."""
+    args = _parse_convert(arguments)
     try:
         size = parse_size(args.max_shard_size)
         made = convert_model(
             args.source, args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
         )
     except (ValueError, OSError, _C.FileError) as error:
-        complain("convert", error)
+        print_error("convert", error)
         return 1
     for name in made.left_out:
-        say(visible(f"left out: {name}, which the model does not need"))
-    files = f"{made.files} file{'' if made.files == 1 else 's'}"
-    say(visible(f"written: {made.directory}: {made.tensors} tensors, {size_text(made.bytes)}, {files}"))
+        print_line(visible(f"left out: {name}, which the model does not need"))
+    _print_written(made)
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def merge(arguments: Sequence[str]) -> int:
+    """Run `fastsft merge`; return the status as `main`."""
+    args = _parse_merge(arguments)
+    try:
+        size = parse_size(args.max_shard_size)
+        made = merge_adapter(
+            args.adapter, args.target, args.base_model_path, dtype=args.dtype, max_shard_size=size
+        )
+    except (ValueError, OSError, _C.FileError) as error:
+        print_error("merge", error)
+        return 1
+    _print_written(made)
+    return 0
+
+
+def _print_written(made: Converted) -> None:
+    files = f"{made.files} file{'' if made.files == 1 else 's'}"
+    print_line(
+        visible(f"written: {made.directory}: {made.tensors} tensors, {size_text(made.bytes)}, {files}")
+    )
+
+
+def _parse_convert(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         prog="fastsft convert",
         description=__doc__,
@@ -42,13 +65,39 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("source", metavar="IN", type=Path, help="a model directory, or output/checkpoint-N")
     parser.add_argument("target", metavar="OUT", type=Path, help="a directory that is not there yet")
-    parser.add_argument(
-        "--dtype",
-        choices=["bfloat16", "float16", "float32"],
-        help="of the tensors, rounded to nearest even; default: as they are stored",
+    _add_weight_flags(parser, "of the tensors, rounded to nearest even; default: as they are stored")
+    add_trust(parser)
+    return parser.parse_args(arguments)
+
+
+def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse ADAPTER and OUT by position, or by the flags of FastChat's apply_lora."""
+    parser = CommandParser(
+        prog="fastsft merge",
+        description=_MERGE,
+        epilog="W + scale B A is summed in float32 and rounded once; one tensor of the base is in memory at "
+        "a time. OUT appears whole or not at all; nothing is overwritten.",
     )
+    parser.add_argument("places", metavar="ADAPTER OUT", nargs="*", type=Path, help="the two directories")
+    parser.add_argument("--lora-path", type=Path, help="the adapter's directory, as peft or fastsft saved it")
+    parser.add_argument("--target-model-path", type=Path, help="a directory that is not there yet")
+    parser.add_argument("--base-model-path", help="default: the model that adapter_config.json names")
+    _add_weight_flags(
+        parser, "of the tensors; default: as the base model's are stored (FastChat's apply_lora: float16)"
+    )
+    args = parser.parse_args(arguments)
+    named = [args.lora_path, args.target_model_path]
+    if args.places and any(path is not None for path in named):
+        parser.error("give ADAPTER and OUT, or --lora-path and --target-model-path, not both")
+    paths = args.places or [path for path in named if path is not None]
+    if len(paths) != 2:
+        parser.error("expected two directories, ADAPTER and OUT")
+    args.adapter, args.target = paths
+    return args
+
+
+def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help=dtype_help)
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )
-    add_trust(parser)
-    return parser.parse_args(arguments)

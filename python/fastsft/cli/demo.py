@@ -17,10 +17,9 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.demo_tokenizer import train_tokenizer
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, train_tokenizer, write_random_model
 from fastsft.model.generation import ChatModel
-from fastsft.reporting.columns import page_width
+from fastsft.reporting.console_text import page_width
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.search_path import child_environment
 

@@ -6,15 +6,12 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.doctor.check import FAILED, ExaminedRun, Result, count_text, result_text
 from fastsft.doctor.configuration import args_file, parse_words
 from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installation, examine_run
-from fastsft.doctor.lines import count_text, result_text
-from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.run import Run
 from fastsft.program.self_launch import ranks_to_start
-from fastsft.reporting.columns import page_width
+from fastsft.reporting.console_text import page_width
 from fastsft.runtime.place import launch
 from fastsft.runtime.terminal_text import has_colour
 
@@ -30,9 +27,9 @@ def main(arguments: Sequence[str]) -> int:
         ranks = ranks if ranks > 1 else ranks_to_start(words, args_file=args_file())
     except (ValueError, OSError) as error:
         if launch().rank == 0:
-            complain("doctor", error)
+            print_error("doctor", error)
         return 2
-    results = examine_run(Run(values, ranks, own.records, given), own.skip)
+    results = examine_run(ExaminedRun(values, ranks, own.records, given), own.skip)
     if launch().rank != 0:
         _take_part(results)
         return 0
@@ -71,6 +68,6 @@ def _print(results: Iterable[Result]) -> int:
     seen = []
     for result in results:
         seen.append(result)
-        say(result_text(result, page_width(), has_colour(sys.stdout)))
-    say(count_text(seen))
+        print_line(result_text(result, page_width(), has_colour(sys.stdout)))
+    print_line(count_text(seen))
     return 1 if any(result.mark == FAILED for result in seen) else 0

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.data.chat.ollama import OllamaTemplate, ollama_template
 from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal_text import visible
@@ -32,11 +31,11 @@ def main(arguments: Sequence[str]) -> int:
         template = ollama_template(Tokenizer.from_pretrained(args.directory))
         replace_file(out, modelfile(template, os.path.abspath(args.directory)))
     except (ValueError, RuntimeError, OSError, _C.FileError) as error:
-        complain("export", error)
+        print_error("export", error)
         return 1
     for note in template.notes:
-        say(visible(note))
-    say(visible(f"written: {out}; ollama create NAME -f {out}"))
+        print_line(visible(note))
+    print_line(visible(f"written: {out}; ollama create NAME -f {out}"))
     return 0
 
 

@@ -35,8 +35,7 @@ from fastsft.planning.gpus import GPUS, Gpu, gpu_named
 from fastsft.planning.memory_plan import Setting, Workload
 from fastsft.planning.plan_choice import USEFUL_TOKENS, Room, Wish, choose_plan
 from fastsft.planning.state_options import state_options
-from fastsft.reporting.memory_table import how_held, memory_table
-from fastsft.reporting.predicted_speed import speed_lines, speed_record
+from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.place import Launch
 
 # Those of training that memory depends on; of dropout, whether there are adapters of experts.

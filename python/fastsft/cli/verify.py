@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.trust import add_trust
-from fastsft.doctor.examination import examined
-from fastsft.doctor.lines import count_text, result_text
-from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.verification import adapters, contents, files, library
+from fastsft.doctor.check import FAILED, ExaminedDirectory, Result, count_text, examined, result_text
+from fastsft.doctor.verification import contents, files, library
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
-from fastsft.doctor.verification.subject import Subject
-from fastsft.reporting.columns import page_width
+from fastsft.reporting.console_text import page_width
 from fastsft.runtime.terminal_text import has_colour, visible
 
 # name -> (check, the way out where its error names none)
-CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
+CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "files": (files.check_files, "copy or download the directory again"),
     "config": (contents.check_config, "name a Hugging Face model directory of a supported family"),
     "tensors": (contents.check_tensors, "copy or download the weights again"),
@@ -33,11 +29,11 @@ CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
     "state": (files.check_state, "take another checkpoint"),
 }
 # Of an adapter these, in place of the model's.
-_OF_ADAPTERS: dict[str, tuple[Callable[[Subject], str], str]] = {
-    "config": (adapters.check_config, "copy adapter_config.json again"),
-    "tensors": (adapters.check_tensors, "copy the adapter again"),
-    "values": (adapters.check_values, "take an adapter of an earlier checkpoint"),
-    "tokenizer": (adapters.check_tokenizer, "copy the tokenizer's files again"),
+_OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
+    "config": (contents.check_adapter_config, "copy adapter_config.json again"),
+    "tensors": (contents.check_adapter_tensors, "copy the adapter again"),
+    "values": (contents.check_adapter_values, "take an adapter of an earlier checkpoint"),
+    "tokenizer": (contents.check_adapter_tokenizer, "copy the tokenizer's files again"),
 }
 
 
@@ -49,15 +45,15 @@ def main(arguments: Sequence[str]) -> int:
             if not folder.is_dir():
                 raise ValueError(f"{folder}: expected a model directory or a checkpoint, got {_kind(folder)}")
     except ValueError as error:
-        complain("verify", error)
+        print_error("verify", error)
         return 2
     if args.against is not None:
         return _compare(args.directory, args.against)
     seen = []
     for result in verify(args.directory, trust_remote_code=args.trust_remote_code):
         seen.append(result)
-        say(result_text(result, page_width(), has_colour(sys.stdout)))
-    say(count_text(seen))
+        print_line(result_text(result, page_width(), has_colour(sys.stdout)))
+    print_line(count_text(seen))
     return 1 if any(result.mark == FAILED for result in seen) else 0
 
 
@@ -79,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
     """One result a check, as they come. trust_remote_code: a model class of the directory is run."""
-    subject, checks = Subject(directory, trusts_code=trust_remote_code), dict(CHECKS)
+    subject, checks = ExaminedDirectory(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"], checks["transformers"]
         checks |= _OF_ADAPTERS
@@ -95,11 +91,11 @@ def _compare(directory: Path, against: Path) -> int:
     try:
         found = summed(compare(open_weights(directory), open_weights(against)), _say_difference)
     except (ValueError, OSError, _C.FileError) as error:
-        complain("verify", error)
+        print_error("verify", error)
         return 1
-    say(visible(f"{directory} and {against}: {found.summary()}"))
+    print_line(visible(f"{directory} and {against}: {found.summary()}"))
     return 0 if found.is_equal else 1
 
 
 def _say_difference(found: Difference) -> None:
-    say(visible(f"{found.name}: {found.text}"))
+    print_line(visible(f"{found.name}: {found.text}"))

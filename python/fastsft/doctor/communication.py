@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from fastsft.doctor.exchange import CAME, DONE, exchange
-from fastsft.doctor.result import ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.planning.device_memory import size_text
 from fastsft.program.rank_failure import last_words
 from fastsft.program.rank_processes import Rank, Ranks
-from fastsft.ranks.process_group import leave
+from fastsft.ranks.process_group import join, leave
 from fastsft.runtime.place import launch
 
 DEADLINE_SECONDS = 30.0
@@ -22,7 +23,7 @@ _WAY_OUT = (
 )
 
 
-def check_communication(run: Run) -> str:
+def check_communication(run: ExaminedRun) -> str:
     """Under a launcher all ranks are here and take part; else those that the run would start are started."""
     device = "cpu" if run.args is None else str(run.args.device)
     if run.ranks == 1:
@@ -41,7 +42,7 @@ def started_ranks(count: int, device: str, seconds: float) -> dict[str, float]:
     ProblemError naming the rank that failed first, or those that did not come within `seconds`.
     """
     words = [device, f"{seconds:g}"]
-    job = {"arguments": words, "script": str(Path(__file__).with_name("exchange.py"))}
+    job = {"arguments": words, "script": str(Path(__file__))}
     end = time.monotonic() + seconds
     with Ranks(job, count, {}, is_silent=True) as ranks:
         while not ranks.watch() and not ranks.failed and time.monotonic() < end:
@@ -82,3 +83,51 @@ def _text(ranks: int, device: str, found: dict[str, float]) -> str:
     return (
         f"{ranks} ranks met over {backend}; an all_reduce of {size_text(found['bytes'])} is right, {rate}/s"
     )
+
+
+_BYTES = 1 << 24
+_ROUNDS = 3
+CAME, DONE = "came", "exchanged "
+
+
+def exchange(device: str, seconds: float) -> dict[str, float]:
+    """Meet, add known values up, and time it; collective.
+
+    Returns `bytes` and `seconds` of one all_reduce. RuntimeError when ranks do not come within `seconds`, or
+    the sum is wrong.
+    """
+    import torch
+    import torch.distributed as dist
+
+    c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    groups, place = join(seconds, device), launch()
+    group = c10d._resolve_process_group(groups.reduce)
+    values = torch.empty(_BYTES // 4, device=device)
+    expected = place.world_size * (place.world_size + 1) / 2
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        values.fill_(place.rank + 1.0)
+        started = time.monotonic()
+        dist.all_reduce(values, group=group)
+        lowest, highest = float(values.min()), float(values.max())  # waits for a GPU
+        best = min(best, time.monotonic() - started)
+        if (lowest, highest) != (expected, expected):
+            raise RuntimeError(
+                f"rank {place.rank}: an all_reduce of 1 to {place.world_size} gave {lowest} to {highest}, "
+                f"expected {expected}"
+            )
+    return {"bytes": float(_BYTES), "seconds": best}
+
+
+def main() -> None:
+    """Words: device without its number, seconds."""
+    print(CAME, flush=True)
+    device = sys.argv[1] if sys.argv[1] == "cpu" else f"cuda:{launch().local_rank}"
+    print(DONE + json.dumps(exchange(device, float(sys.argv[2]))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,10 +17,9 @@ from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.parsing.parser_options import unknown_words
 from fastsft.arguments.rules.evaluation import check_best_of_command
 from fastsft.arguments.support import default_of
-from fastsft.doctor.result import ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.model.causal_lm import CausalLM
-from fastsft.trackers.registry import check_trackers
+from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
 from fastsft.trainer.schedule import check_schedule
 
@@ -69,7 +68,7 @@ class _Parser(DataclassParser):
         raise ValueError(clearer(message))
 
 
-def check_configuration(run: Run) -> str:
+def check_configuration(run: ExaminedRun) -> str:
     """All refusals, each with the flags before it taken back; the other checks go on without those flags."""
     refusals: list[str] = []
     settled = [_settled(kind, run, refusals) for kind in CLASSES]
@@ -82,7 +81,7 @@ def check_configuration(run: Run) -> str:
     return f"{_num_given(run.given)} set, none refused"
 
 
-def _settled(kind: type[T], run: Run, refusals: list[str]) -> T | None:
+def _settled(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
     """An instance; None when no flag can be found to blame."""
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: run.values[name] for name in fields}
@@ -109,13 +108,13 @@ def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
     return [name for name in re.findall(r"--(\w+)", str(error)) if name in given][:1]
 
 
-def _check_evaluation(run: Run, refusals: list[str]) -> None:
-    path = run.settled_data_args.eval_data_path
+def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
+    path = run.resolved_data_args.eval_data_path
     if path is None:
-        leave_out_evaluation(run.settled_args)
+        leave_out_evaluation(run.resolved_args)
     try:
-        check_best_of_command(run.settled_args, path is not None)
-        check_before_training(CausalLM, run.settled_args, path)
+        check_best_of_command(run.resolved_args, path is not None)
+        check_before_training(CausalLM, run.resolved_args, path)
     except ValueError as error:
         refusals.append(str(error))
 

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 from fastsft.arguments.optimizer import kept_bytes
-from fastsft.doctor.result import NotCheckedError, ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.model.directory import check_output_directory
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
@@ -32,7 +31,7 @@ def nearest_directory(path: Path) -> Path:
     return found
 
 
-def _place(run: Run) -> Path:
+def _place(run: ExaminedRun) -> Path:
     """The directory, or the one that it will be made in. NotCheckedError where it cannot be made."""
     there = nearest_directory(run.output_dir)
     if not there.is_dir():
@@ -40,7 +39,7 @@ def _place(run: Run) -> Path:
     return there
 
 
-def check_output(run: Run) -> str:
+def check_output(run: ExaminedRun) -> str:
     """--output_dir can be made and written to, is not the model's own, and no run holds it."""
     folder = run.output_dir
     there = nearest_directory(folder)
@@ -86,12 +85,12 @@ def lock_holder(folder: Path) -> str | None:
         os.close(descriptor)
 
 
-def check_checkpoints(run: Run) -> str:
+def check_checkpoints(run: ExaminedRun) -> str:
     """The effect of a start with these flags on the checkpoints that are there."""
     from fastsft import _C
 
     _place(run)
-    folder, args = run.output_dir, run.settled_args
+    folder, args = run.output_dir, run.resolved_args
     wanted = args.resume_from_checkpoint
     if isinstance(wanted, str):
         return f"resumes from {wanted}: {_named_usable(Path(wanted))}"
@@ -163,9 +162,9 @@ def _finished(folder: Path) -> str:
     return f"a run ended there at step {step}, and the same run would return at once; another one "
 
 
-def checkpoint_bytes(run: Run) -> tuple[int, int]:
+def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
     """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
-    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.settled_args
+    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.resolved_args
     if adapter is not None:
         state = 0 if args.save_only_model else int(adapter // 4 * (4 + kept_bytes(args)))
         return adapter, adapter + state
@@ -174,30 +173,30 @@ def checkpoint_bytes(run: Run) -> tuple[int, int]:
     return weights, weights + state
 
 
-def _parameters(run: Run) -> int:
+def _parameters(run: ExaminedRun) -> int:
     """Of the model, without adapters."""
     return sum(math.prod(shape) for _, shape in run.shapes)
 
 
-def _model_bytes(run: Run) -> int:
+def _model_bytes(run: ExaminedRun) -> int:
     """Of the model's weights as --save_dtype has them. NotCheckedError where their own type is not known."""
-    auto = run.settled_args.save_dtype == "auto"
-    dtype = run.need("weights_dtype", "weights that can be read") if auto else run.settled_args.save_dtype
+    auto = run.resolved_args.save_dtype == "auto"
+    dtype = run.need("weights_dtype", "weights that can be read") if auto else run.resolved_args.save_dtype
     return _parameters(run) * _WIDTHS[dtype]
 
 
-def _merged_bytes(run: Run) -> int:
+def _merged_bytes(run: ExaminedRun) -> int:
     """Of the model that --save_merged writes, next to one that is there already."""
     return _model_bytes(run) if run.lora_args is not None and run.lora_args.save_merged else 0
 
 
-def check_space(run: Run) -> str:
+def check_space(run: ExaminedRun) -> str:
     """Free bytes against --save_total_limit + 1 checkpoints, the final model and the merged one."""
     from fastsft import _C
 
     (weights, checkpoint), merged = checkpoint_bytes(run), _merged_bytes(run)
     place = _place(run)
-    folder, args = run.output_dir, run.settled_args
+    folder, args = run.output_dir, run.resolved_args
     free = int(_C.available_bytes(str(place)))
     there = len(_C.list_checkpoints(str(folder))) if folder.is_dir() else 0
     saves = args.save_strategy != "no"
@@ -220,7 +219,7 @@ def check_space(run: Run) -> str:
     return f"{more} and the model need {size_text(needed)}: {each}"
 
 
-def check_write_rate(run: Run) -> str:
+def check_write_rate(run: ExaminedRun) -> str:
     """Writes and syncs 16 MiB up to four times, until 2 s are over, into a file without a name."""
     from fastsft import _C
 

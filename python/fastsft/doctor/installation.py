@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from fastsft.doctor.result import ProblemError
+from fastsft.doctor.check import ProblemError
 from fastsft.runtime.devices import missing_kernels
 from fastsft.runtime.place import threads_per_rank
 

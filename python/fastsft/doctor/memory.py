@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastsft.doctor.result import ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import MemoryPlan, Workload
 from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
-from fastsft.reporting.memory_table import how_held
+from fastsft.reporting.plan_lines import how_held
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 
-def check_memory(run: Run) -> str:
+def check_memory(run: ExaminedRun) -> str:
     """As the run plans it by the records looked at; whether rows of --model_max_length fit, too."""
-    model, args = run.need("model", "a readable model"), run.settled_args
+    model, args = run.need("model", "a readable model"), run.resolved_args
     setting, room = model.memory_setting(args), room_of(args)
     if run.rows is None or not len(run.rows):
         plan = _longest(run, room)
@@ -41,12 +40,12 @@ def check_memory(run: Run) -> str:
     return f"{text}; planned by the records looked at, and rows of --model_max_length fit, too"
 
 
-def _makes_a_step(run: Run) -> bool:
+def _makes_a_step(run: ExaminedRun) -> bool:
     """Some of the rows may be too few where all are not: --dataloader_drop_last."""
     from fastsft.planning.run_plan import RunPlan
 
     try:
-        RunPlan.of(run.settled_args, len(run.rows or ()))
+        RunPlan.of(run.resolved_args, len(run.rows or ()))
     except ValueError:
         return False
     return True
@@ -64,8 +63,8 @@ def room_of(args: object) -> Room:
     return Room(usable_memory("cuda", free), host if getattr(args, "offload", False) else None)
 
 
-def _longest(run: Run, room: Room) -> MemoryPlan:
-    args = run.settled_args
+def _longest(run: ExaminedRun, room: Room) -> MemoryPlan:
+    args = run.resolved_args
     longest = args.model_max_length
     step = longest * args.train_batch_size * args.gradient_accumulation_steps
     wish = Wish(args.recompute_mode, args.micro_batch_tokens, longest, step, args.sync_each_batch)

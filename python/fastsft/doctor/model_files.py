@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fastsft.arguments import LoraArguments
-from fastsft.doctor.result import NotCheckedError, ProblemError
-from fastsft.doctor.run import Run
-from fastsft.doctor.source_words import words_read_past, written_by
+from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.lora.merged_save import check_merged_place
 from fastsft.lora.opening import with_adapters
 from fastsft.model.causal_lm import CausalLM
@@ -18,12 +18,16 @@ from fastsft.model.remote_code import refuse_remote_code
 from fastsft.model.source import local_directory, of_default
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import pickled_files
+from fastsft.model.words.both import missing_words
+from fastsft.model.words.rope import PARAMETERS
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.versions import library_major, transformers_version
 
 _MOST_NAMED = 5
 
 
-def check_model(run: Run) -> str:
+def check_model(run: ExaminedRun) -> str:
     """config.json describes a model that fastsft trains."""
     args = run.need("args", "the configuration")
     model_args = run.need("model_args", "the configuration")
@@ -51,7 +55,7 @@ def check_model(run: Run) -> str:
     )
 
 
-def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> None:
+def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArguments) -> None:
     """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
     try:
         run.model = with_adapters(model, name, lora)
@@ -89,7 +93,7 @@ def directory_here(name: str, cache_dir: str | None) -> Path:
         ) from None
 
 
-def check_weights(run: Run) -> str:
+def check_weights(run: ExaminedRun) -> str:
     """Every weight file is there, as long as its header says, and holds what config.json describes."""
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
@@ -117,7 +121,7 @@ def weights_text(stored: StoredWeights) -> str:
     return f"{count}, {len(stored.tensors)} tensors, {dtypes}"
 
 
-def _refuse_pickled(run: Run, folder: Path) -> None:
+def _refuse_pickled(run: ExaminedRun, folder: Path) -> None:
     files = list(pickled_files(folder))
     missing = [str(path) for path in files if not path.is_file()]
     if missing:
@@ -134,12 +138,12 @@ def _listed(problems: list[str]) -> str:
     return "\n".join(problems[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")
 
 
-def check_tokenizer_files(run: Run) -> str:
+def check_tokenizer_files(run: ExaminedRun) -> str:
     """The tokenizer loads, and the model has a row for each of its ids."""
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.tokenizer.tokenizer import Tokenizer
 
-    model, args = run.need("model", "a readable model"), run.settled_args
+    model, args = run.need("model", "a readable model"), run.resolved_args
     model_args = run.need("model_args", "the configuration")
     tokenizer = Tokenizer.from_pretrained(
         str(model.source_directory),
@@ -158,7 +162,7 @@ def check_tokenizer_files(run: Run) -> str:
     return f"{tokenizer.vocab_size:,} tokens, rows of {args.model_max_length:,}"
 
 
-def check_chat_template(run: Run) -> str:
+def check_chat_template(run: ExaminedRun) -> str:
     """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
     from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
     from fastsft.data.chat.policy_choice import pad_for, settle_policy
@@ -167,9 +171,9 @@ def check_chat_template(run: Run) -> str:
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = settle_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
-    if run.settled_data_args.data_path:
-        settings = settings_for(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
+    settings = settle_policy(LabelSettings.from_arguments(run.resolved_data_args), tokenizer)
+    if run.resolved_data_args.data_path:
+        settings = settings_for(settings, tokenizer, run.resolved_data_args.data_path, fetch=False)
     pad_for(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
@@ -178,3 +182,25 @@ def check_chat_template(run: Run) -> str:
     made = describe(run.labeller, settings.why)
     note_stop_token(run.opened_model, tokenizer, made)
     return label_words(made)
+
+
+def written_by(config: Mapping[str, Any]) -> str:
+    """`written by transformers 5.24.0, 4.57.6 is installed`; empty where the file does not say."""
+    named, here = config.get("transformers_version"), transformers_version()
+    if not isinstance(named, str) or not named:
+        return ""
+    text = f"written by transformers {one_line(named)[:20]}"
+    return text if here in (None, named) else f"{text}, {here} is installed"
+
+
+def words_read_past(config: Mapping[str, Any]) -> str:
+    """A line where the installed transformers opens `config` otherwise than fastsft reads it; else empty."""
+    here = transformers_version()
+    lacking = [name for name in missing_words(config) if name != PARAMETERS]
+    if here is None or not lacking or library_major() > 4:
+        return ""
+    names = ", ".join(lacking[:4])
+    return (
+        f"config.json lacks words that transformers {here} reads ({names}): transformers opens these files "
+        "as another model; fastsft trains it as the file says, and saves it in words of both releases"
+    )

@@ -20,8 +20,7 @@ from fastsft.data.errors import hinted_reading
 from fastsft.data.interfaces import is_of_datasets
 from fastsft.data.label_progress import LabelProgress
 from fastsft.data.tool_records import settings_for
-from fastsft.inspection.inspected_data import InspectedData
-from fastsft.inspection.inspected_record import InspectedRecord
+from fastsft.inspection.inspected import InspectedData, InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.short_traceback import short_in_cells

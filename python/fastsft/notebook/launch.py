@@ -11,8 +11,7 @@ from typing import Any
 
 from fastsft.arguments.parsing.early_arguments import check_names, chooses_cpu
 from fastsft.notebook.result import TrainingResult
-from fastsft.notebook.run_progress import Course
-from fastsft.notebook.view import View, view_for
+from fastsft.notebook.view import Course, View, view_for
 from fastsft.program.interrupts import Interrupts
 from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks

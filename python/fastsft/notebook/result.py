@@ -8,9 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fastsft.reporting.durations import duration_text
-from fastsft.reporting.loss_history import LossHistory
-from fastsft.reporting.loss_panels import drawing
+from fastsft.reporting.console_text import duration_text
+from fastsft.reporting.loss_history import LossHistory, drawing
 
 
 class LossPlot:

@@ -18,7 +18,7 @@ from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.refused_place import tell_waiting_ranks
 from fastsft.ranks.roll_call import meeting_name
-from fastsft.reporting.progress_events import EVENTS_VARIABLE
+from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.file_calls import explained, is_of_limits

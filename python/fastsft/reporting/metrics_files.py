@@ -7,12 +7,16 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
+from fastsft.callbacks.state import TrainOutput
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import write_output
 from fastsft.runtime.regular_files import read_json_object
+
+if TYPE_CHECKING:
+    from fastsft.reporting.reported_run import ReportedRun
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,3 +71,31 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, metrics: Mapping[str, Any]) -> None:
     write_output(path, json.dumps(dict(metrics), indent=4, sort_keys=True))
+
+
+_OF_RUN = ("epoch", "train_loss")  # the same for whoever ends it: they say whose file it is
+
+
+def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
+    """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
+
+    A resumed run that had nothing left to do writes once more what the run that did it had measured, which
+    may have ended before it came to all_results.json. Where there is none, or that of another run or of fewer
+    steps, it writes its own, whose speeds are those of no step.
+    """
+    trained = trainer.state.global_step != trainer.progress.pace.first_step
+    before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
+    trainer.save_metrics("train", before or output.metrics)
+    evaluations = [entry for entry in trainer.state.log_history if "eval_runtime" in entry]
+    if evaluations:
+        last = evaluations[-1]
+        trainer.save_metrics("eval", {name: value for name, value in last.items() if name != "step"})
+
+
+def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
+    """train_results.json of the same training; {} without it."""
+    try:
+        found = read_json_object(folder / "train_results.json")
+    except (ValueError, OSError):
+        return {}
+    return found if all(found.get(name) == metrics.get(name) for name in _OF_RUN) else {}

@@ -13,12 +13,9 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.planning.device_memory import peak_memory
-from fastsft.reporting.peak_flops import Work
-from fastsft.reporting.progress_bar import ProgressBar
-from fastsft.reporting.progress_events import CONSOLE_VARIABLE, ProgressEvents
-from fastsft.reporting.progress_lines import ProgressLines
-from fastsft.reporting.status import Run, Status
-from fastsft.reporting.throughput import Pace
+from fastsft.reporting.progress_displays import ProgressBar, ProgressLines
+from fastsft.reporting.status import CONSOLE_VARIABLE, ProgressEvents, Run, Status
+from fastsft.reporting.throughput import Pace, Work
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -21,7 +21,7 @@ from fastsft.planning.memory_plan import MemoryPlan
 from fastsft.planning.plan_choice import Kept, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
-from fastsft.reporting.peak_flops import work_of
+from fastsft.reporting.throughput import work_of
 from fastsft.runtime.messages import tell
 from fastsft.trainer.accelerate_state import check_accelerate_state
 from fastsft.trainer.agreed_inputs import agree_on_rows, agree_on_start, callback_facts

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.intervals import settle_cadence
 from fastsft.arguments.sizes import parse_steps
-from fastsft.trackers.registry import resolve_trackers
+from fastsft.trackers.tracker import resolve_trackers
 
 _COUNTING = {"all": "all", "non_padding": "non_padding", "true": "all", "no": "no", "false": "no"}
 

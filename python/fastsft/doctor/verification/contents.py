@@ -9,19 +9,21 @@ from typing import Any
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.conversation_labels import check_tokenizer as check_padding
-from fastsft.doctor.model_files import raise_weight_problems, weights_text
-from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.doctor.check import WARNING, ExaminedDirectory, NotCheckedError, ProblemError
+from fastsft.doctor.model_files import directory_here, raise_weight_problems, weights_text
 from fastsft.doctor.verification.files import named
-from fastsft.doctor.verification.subject import Subject
 from fastsft.inspection.data_report import note_stop_token
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.opening import find_targets
 from fastsft.model.choice import open_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights, extremes
+from fastsft.planning.device_memory import size_text
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def check_config(subject: Subject) -> str:
+def check_config(subject: ExaminedDirectory) -> str:
     """config.json describes a model of a known family."""
     model = open_model(str(subject.directory), trust_remote_code=subject.trusts_code)
     count = sum(math.prod(shape) for _, shape in model.parameter_shapes())
@@ -30,7 +32,7 @@ def check_config(subject: Subject) -> str:
     return f"{model.config.get('model_type')}{kind}, {count:,} parameters"
 
 
-def check_tensors(subject: Subject) -> str:
+def check_tensors(subject: ExaminedDirectory) -> str:
     """Every tensor of the configuration is there with its shape, and no other."""
     subject.weights = StoredWeights(subject.directory)
     model = subject.need("model", "a config.json of a known family")
@@ -65,7 +67,7 @@ def _check_index(weights: StoredWeights) -> None:
         raise ProblemError(named(faults), "fastsft convert writes files and index alike")
 
 
-def check_values(subject: Subject) -> str:
+def check_values(subject: ExaminedDirectory) -> str:
     """Every value is a finite number; a few million are in memory at a time."""
     weights = subject.need("weights", "weights")
     if weights.problems:
@@ -84,7 +86,7 @@ def check_values(subject: Subject) -> str:
     return f"all finite; the largest is {largest:.3g}, in {where}" if where else "all are 0"
 
 
-def check_tied(subject: Subject) -> str:
+def check_tied(subject: ExaminedDirectory) -> str:
     """Tied weights are one tensor, or two that are equal."""
     model = subject.need("model", "a config.json of a known family")
     weights = subject.need("weights", "weights")
@@ -104,7 +106,7 @@ def check_tied(subject: Subject) -> str:
     return "head and embedding are stored twice, with the same bits"
 
 
-def check_tokenizer(subject: Subject) -> str:
+def check_tokenizer(subject: ExaminedDirectory) -> str:
     """The tokenizer loads; the embedding has a row for each token, and config.json names the same ones."""
     subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
     model = subject.need("model", "a config.json of a known family")
@@ -134,7 +136,7 @@ def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
     return f"{name}: {known} in config.json, {own} in the tokenizer"
 
 
-def check_template(subject: Subject) -> str:
+def check_template(subject: ExaminedDirectory) -> str:
     """The chat template renders a conversation, whose replies end in a token that generation stops at."""
     tokenizer = subject.need("tokenizer", "a tokenizer")
     if not tokenizer.chat_template:
@@ -147,3 +149,48 @@ def check_template(subject: Subject) -> str:
     if subject.model is not None:
         note_stop_token(subject.model, tokenizer, made)
     return f"renders a conversation; replies end with {made['stop_token']}"
+
+
+def check_adapter_config(subject: ExaminedDirectory) -> str:
+    """adapter_config.json is one that fastsft computes, and the base model that it names is here."""
+    subject.adapter = adapter = AdapterDirectory(subject.directory)
+    settings = adapter.settings
+    words = f"LoRA, r {settings.r}, alpha {settings.lora_alpha:g}"
+    if settings.base_model is None:
+        raise ProblemError(
+            f"{words}; base_model_name_or_path names no model, which peft and fastsft chat look for",
+            "write the base model's directory or hub name there",
+        )
+    subject.model = open_model(str(directory_here(settings.base_model, None)))
+    return f"{words}, of {settings.base_model}"
+
+
+def check_adapter_tensors(subject: ExaminedDirectory) -> str:
+    """Every tensor that the configuration names is there with its shape, and no other."""
+    adapter = subject.need("adapter", "an adapter_config.json that can be read")
+    model = subject.need("model", "the base model")
+    find_targets(model, adapter)
+    count = sum(math.prod(shape) for shape in adapter.shapes.values())
+    size = size_text(adapter.file.stat().st_size)
+    return f"{len(adapter.shapes)} tensors, {count:,} parameters, {size}, as the base model has places for"
+
+
+def check_adapter_values(subject: ExaminedDirectory) -> str:
+    """Every value is a finite number."""
+    adapter = subject.need("adapter", "an adapter_config.json that can be read")
+    faults, largest = [], 0.0
+    for name, shape in adapter.shapes.items():
+        bad, most = extremes([adapter.read(name)])
+        if bad:
+            faults.append(f"{name}: {bad:,} of {math.prod(shape):,} values are not finite")
+        largest = max(largest, most)
+    if faults:
+        raise ProblemError(named(faults), "take a checkpoint from before, or copy the adapter again")
+    return f"all finite; the largest is {largest:.3g}"
+
+
+def check_adapter_tokenizer(subject: ExaminedDirectory) -> str:
+    """As of a model; an adapter needs none of its own."""
+    if not (subject.directory / "tokenizer_config.json").is_file():
+        raise NotCheckedError("the adapter has no tokenizer of its own: the base model's is taken")
+    return check_tokenizer(subject)

@@ -10,8 +10,7 @@ from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
 from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
-from fastsft.doctor.result import WARNING, ProblemError
-from fastsft.doctor.verification.subject import Subject
+from fastsft.doctor.check import WARNING, ExaminedDirectory, ProblemError
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
@@ -22,7 +21,7 @@ _OPTIMIZER = "optimizer-rank-*.safetensors"
 _MOST_NAMED = 5
 
 
-def check_files(subject: Subject) -> str:
+def check_files(subject: ExaminedDirectory) -> str:
     """Every file of the manifest, or on record as written by fastsft, is there with its checksum."""
     folder = subject.directory
     if (folder / "manifest.json").exists():
@@ -37,7 +36,7 @@ def check_files(subject: Subject) -> str:
     return _against_record(folder)
 
 
-def _step(subject: Subject, manifest: _C.Manifest) -> str:
+def _step(subject: ExaminedDirectory, manifest: _C.Manifest) -> str:
     return f" of step {manifest.step}" if subject.is_checkpoint else ""
 
 
@@ -81,7 +80,7 @@ def _files_of_end(folder: Path) -> list[str]:
     return [str(name) for name in files] if isinstance(files, dict) else []
 
 
-def check_state(subject: Subject) -> str:
+def check_state(subject: ExaminedDirectory) -> str:
     """Progress, optimizer and generators, which a run needs to resume."""
     folder = subject.directory
     if not subject.is_checkpoint:

@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
-from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.doctor.check import WARNING, ExaminedDirectory, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
-from fastsft.doctor.verification.subject import Subject
 from fastsft.model.generic.empty_model import empty_model, empty_of, first_line
 from fastsft.model.words.both import missing_words
 from fastsft.runtime.versions import transformers_version
@@ -23,7 +22,7 @@ _CLOSE = 1e-5  # relative; another base or factor differs by far more
 _WAY_OUT = "fastsft convert DIR NEW writes config.json and tokenizer in words of both releases"
 
 
-def check_library(subject: Subject) -> str:
+def check_library(subject: ExaminedDirectory) -> str:
     """transformers opens configuration and tokenizer as fastsft does."""
     model, here = subject.need("model", "a config.json of a known family"), transformers_version()
     if here is None:
@@ -45,7 +44,7 @@ def check_library(subject: Subject) -> str:
     return f"transformers {here} opens it with the same positions, vocabulary and tied weights"
 
 
-def _opened(subject: Subject, here: str) -> PreTrainedModel:
+def _opened(subject: ExaminedDirectory, here: str) -> PreTrainedModel:
     """Of config.json as transformers reads it; without weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -122,7 +121,7 @@ def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
     return [f"head and embedding are {'tied' if ties else 'two'}, expected {'two' if ties else 'tied'}"]
 
 
-def _tokenizer(subject: Subject) -> list[str]:
+def _tokenizer(subject: ExaminedDirectory) -> list[str]:
     """Lines where AutoTokenizer fails, or names other tokens than fastsft's."""
     if subject.tokenizer is None:
         return []

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shlex
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from fastsft.arguments.given import given_fields
 from fastsft.arguments.rules.odd_values import warms_up, warmup_line
+from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import labels_of
-from fastsft.model.family import is_vision_text
 from fastsft.planning.device_memory import peak_memory, size_text
-from fastsft.reporting.adapter_lines import how_to_open_adapter, merge_command, trained_line
-from fastsft.reporting.argument_words import argument_words, changed_arguments
-from fastsft.reporting.columns import columns, page_width
-from fastsft.reporting.durations import duration_text
-from fastsft.reporting.loss_history import LossHistory
-from fastsft.reporting.loss_picture import has_matplotlib
-from fastsft.reporting.memory_table import how_held, memory_table
-from fastsft.reporting.talk_command import talk_command
-from fastsft.runtime.regular_files import read_json_object
+from fastsft.reporting.console_text import columns, page_width
+from fastsft.reporting.loss_reports import has_matplotlib
+from fastsft.reporting.plan_lines import how_held, memory_table
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
+    from fastsft.reporting.reported_model import ReportedAdapters, ReportedModel
     from fastsft.reporting.reported_run import ReportedRun
 
 _NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
@@ -185,86 +183,6 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
     return ", ".join(shown)
 
 
-def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
-    """The result of the run, what was written where, and how to open it.
-
-    merged: the model that the adapter was merged into; None: a line says how that is done. keeps_last: the
-    best weights were asked for and could not be loaded, which a line says.
-    """
-    directory = Path(trainer.args.output_dir or ".")
-    rows = [("trained", text) for text in _totals(trainer)]
-    rows += [("warning", line) for line in trainer.loss_watch.faults()]
-    if keeps_last:
-        step = trainer.state.global_step
-        rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
-    rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
-    code = [("talk", talk_command(directory))]
-    if trainer.model.adapter_facts() is not None:
-        code += [
-            ("merge", merge_command(directory)) if merged is None else ("merged", str(merged.absolute()))
-        ]
-        code += [
-            ("" if number else "open", line) for number, line in enumerate(how_to_open_adapter(directory))
-        ]
-        return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
-    code += [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
-    return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
-
-
-def _totals(trainer: ReportedRun) -> Iterator[str]:
-    pace, state = trainer.progress.pace, trainer.state
-    steps = state.global_step - pace.first_step
-    if not steps:
-        yield f"nothing: all {state.max_steps:,} steps were done before"
-        return
-    text = f"{steps:,} step{'' if steps == 1 else 's'} in {duration_text(pace.seconds)}"
-    yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(trainer)}"
-
-
-def _best(trainer: ReportedRun) -> str:
-    """The best loss that says something about the weights: of a ruined run none, and none without targets."""
-    state, diluted = trainer.state, trainer.losses.diluted
-    measured = [
-        entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
-    ]
-    if trainer.loss_watch.is_ruined:
-        return ""
-    history = LossHistory.of(measured)
-    for name, curve in [*history.evaluations.items(), ("train", history.train)]:
-        best = curve.best()
-        if best is not None:
-            return f", best {name} loss {best[1]:.4f} at step {best[0]:,}"
-    means = [entry["train_loss"] for entry in state.log_history[-1:] if "train_loss" in entry]
-    return f", mean loss {means[0]:.4f}" if means else ""
-
-
-def written(directory: Path) -> Iterator[str]:
-    """The directory, then its files: weights with their size, the rest by name."""
-    found = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
-    weights = [path for path in found if path.suffix in (".safetensors", ".bin")]
-    checkpoints = [path.name for path in found if path.is_dir() and path.name.startswith("checkpoint-")]
-    rest = [path.name for path in found if path not in weights and path.name not in checkpoints]
-    yield f"{directory.absolute()}"
-    if weights:
-        size = size_text(sum(path.stat().st_size for path in weights))
-        yield f"{', '.join(path.name for path in weights[:3])}{', ...' if len(weights) > 3 else ''} ({size})"
-    if checkpoints:
-        yield ", ".join(sorted(checkpoints, key=lambda name: (len(name), name)))
-    if rest:
-        yield ", ".join(rest)
-
-
-def how_to_open(directory: Path) -> Iterator[str]:
-    """Lines of Python."""
-    slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
-    path, config = str(directory.absolute()), directory / "config.json"
-    is_whole = config.is_file() and is_vision_text(read_json_object(config))
-    kind = "AutoModelForImageTextToText" if is_whole else "AutoModelForCausalLM"
-    yield f"from transformers import {kind}, AutoTokenizer"
-    yield f'model = {kind}.from_pretrained("{path}")'
-    yield f'tokenizer = AutoTokenizer.from_pretrained("{path}"{slow})'
-
-
 def _filled(words: list[str]) -> list[str]:
     """Words into lines of the page, each flag next to its value."""
     lines: list[str] = []
@@ -274,3 +192,75 @@ def _filled(words: list[str]) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+# Set by the run itself, or shown elsewhere on the start page.
+_LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")
+
+
+def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
+    """Name -> value of the fields that were given, or are not what a fresh instance of their class has."""
+    changed = {}
+    for instance in instances:
+        usual, given = _usual(type(instance)), given_fields(instance)
+        for field in dataclasses.fields(instance):
+            value = getattr(instance, field.name)
+            if not field.init or field.name in _LEFT_OUT:
+                continue
+            if field.name in given or value != usual.get(field.name):
+                changed[field.name] = value
+    return {
+        name: f"<{name.upper()}>" if name.endswith("_token") else value for name, value in changed.items()
+    }
+
+
+def argument_words(changed: dict[str, Any]) -> list[str]:
+    """`--name value`, one text a field, quoted as a shell needs it."""
+    return [f"--{name} {shlex.quote(_word(value))}" for name, value in changed.items()]
+
+
+def _usual(kind: type) -> dict[str, Any]:
+    """The defaults, as they are after the class has settled them; a subclass may need more than nothing."""
+    try:
+        fresh = kind()
+    except (TypeError, ValueError):
+        return {field.name: default_of(field) for field in dataclasses.fields(kind)}
+    return {field.name: getattr(fresh, field.name) for field in dataclasses.fields(kind)}
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+
+
+_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+def trained_line(model: ReportedModel) -> str:
+    """`LoRA r 8, alpha 16 on q_proj, v_proj: 1.2 M of 6.7 B parameters (0.018%)`; else `all ...`."""
+    if model.adapter_facts() is None:
+        return f"all {model.num_parameters():,} parameters"
+    adapted = cast("ReportedAdapters", model)  # only adapted models have facts
+    settings, targets = adapted.settings, adapted.targets
+    ranks = sorted({each.rank for each in targets.adapters})
+    rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+    trained, total = adapted.num_trained_parameters(), model.num_parameters()
+    words = [f"r {rank}", f"alpha {settings.lora_alpha:g}{' by sqrt(r)' if settings.use_rslora else ''}"]
+    if settings.lora_dropout:
+        words.append(f"dropout {settings.lora_dropout:g}")
+    modules = ", ".join(targets.modules)
+    more = f" and {len(targets.trained)} tensors of the model" if targets.trained else ""
+    counts = f"{count_text(trained)} of {count_text(total)} parameters ({100 * trained / total:.2g}%)"
+    base = ", base model in 4 bits (NF4)" if adapted.four_bits else ""
+    return f"LoRA {', '.join(words)} on {modules}{more}: {counts}{base}"
+
+
+def count_text(count: int) -> str:
+    """`6.7 B`, `1.2 M`, `3 k`: two digits, or those of a whole number."""
+    for size, unit in _UNITS:
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count >= 100 * size else f"{count / size:.2g} {unit}"
+    return str(count)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from fastsft import _C
 from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
 from fastsft.data.token_rows import TokenRows
-from fastsft.doctor.data_head import head_of
-from fastsft.doctor.result import NotCheckedError, ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.runtime.regular_files import open_regular
-from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_reader
 from fastsft.sources.hub_files import is_of_hub
 
 _SECONDS = 3.0
@@ -21,32 +22,32 @@ _MOST_CUT = 0.1  # of the rows, before it is a warning
 _FILES = "files, patterns such as data/*.jsonl, several with commas between them"
 
 
-def check_data(run: Run) -> str:
+def check_data(run: ExaminedRun) -> str:
     """Of --data_path."""
     path = run.need("data_args", "the configuration").data_path
     if path is None:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
     labelled, is_all, text = _label(run, "data_path", path)
-    run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.settled_args.model_max_length), is_all
+    run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.resolved_args.model_max_length), is_all
     run.rows.check_for(run.opened_model, run.opened_model.vocab_size())
     if labelled.report.num_truncated > _MOST_CUT * labelled.report.num_records:
-        longest = run.settled_args.model_max_length
+        longest = run.resolved_args.model_max_length
         raise ProblemError(text, f"rows end at {longest} tokens: --model_max_length says more", "warning")
     return text
 
 
-def check_eval_data(run: Run) -> str:
+def check_eval_data(run: ExaminedRun) -> str:
     """Of --eval_data_path."""
     path = run.need("data_args", "the configuration").eval_data_path
     if path is None:
         return "none is named, none is needed"
     labelled, _, text = _label(run, "eval_data_path", path)
-    rows = TokenRows(labelled.dataset, run.settled_args.model_max_length)
+    rows = TokenRows(labelled.dataset, run.resolved_args.model_max_length)
     rows.check_for(run.opened_model, run.opened_model.vocab_size(), training=False)
     return text
 
 
-def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
+def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     """The labelled records, whether they are all, and what they came to."""
     try:
         files = data_files(path, fetch=False)
@@ -67,7 +68,7 @@ def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     text = _text(run, files, heads, labelled)
     try:
         check_dropped(
-            path, labelled.report, run.settled_data_args.max_dropped, labeller.options.chat_template
+            path, labelled.report, run.resolved_data_args.max_dropped, labeller.options.chat_template
         )
     except DataError as error:
         if is_all:
@@ -78,19 +79,19 @@ def _label(run: Run, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
     return labelled, is_all, text
 
 
-def _heads(files: list[DataFile], run: Run) -> list[tuple[Any, bool]]:
+def _heads(files: list[DataFile], run: ExaminedRun) -> list[tuple[Any, bool]]:
     """Of every file while there is time, the rest is opened only."""
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
-            heads.append(head_of(file, run.records, run.settled_data_args.data_format))
+            heads.append(head_of(file, run.records, run.resolved_data_args.data_format))
         else:
             with open_regular(file.path, "a file of data") as opened:
                 opened.read(1)
     return heads
 
 
-def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: _C.LabelledData) -> str:
+def _text(run: ExaminedRun, files: list[DataFile], heads: list[Any], labelled: _C.LabelledData) -> str:
     kinds = ", ".join(dict.fromkeys(use.title for use in labelled.report.formats if use.title))
     count = f"{len(files)} file{'' if len(files) == 1 else 's'} of {kinds or 'no records'}"
     left = len(files) - len(heads)
@@ -101,3 +102,70 @@ def _text(run: Run, files: list[DataFile], heads: list[Any], labelled: _C.Labell
     total = max(labelled.report.num_records, 1)
     cut = labelled.report.num_truncated / total
     return f"{count}, {looked}{rest}, {cut:.1%} of them cut off: {labelled.report.summary()}"
+
+
+_BLOCK = 1 << 20
+_MOST_BYTES = 1 << 26
+_BOM = b"\xef\xbb\xbf"
+# A string, closed or cut off by the end, or what opens, closes and divides.
+_PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
+
+
+def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
+    """The native input of at most `records` records, and whether these are all of the file.
+
+    Places in messages about them are those of the file. DataError when one record fills 64 MiB.
+    """
+    data, is_all = _read_head(open_reader(file), records, file.path)
+    head = _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES, data_format)
+    return head, is_all
+
+
+def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[bytes, bool]:
+    data, wanted = b"", _BLOCK
+    while True:
+        while len(data) < wanted and (block := read(wanted - len(data))):
+            data += block
+        is_all = len(data) < wanted
+        cut, count = cut_records(data, records)
+        if count == records and cut < len(data):
+            return data[:cut] + _end(data), not data[cut:].strip(b" \n\r\t,]")
+        if is_all:
+            return data, True
+        if wanted >= _MOST_BYTES:
+            if not count:
+                raise DataError(f"{name}: its first 64 MiB hold no whole record; expected JSON records")
+            return data[:cut] + _end(data), False
+        wanted *= 4
+
+
+def cut_records(data: bytes, records: int) -> tuple[int, int]:
+    """The end of the first `records` records of JSON text, and how many there are at most."""
+    if not _is_array(data):
+        return _cut_lines(data, records)
+    depth = count = cut = 0
+    for part in _PART.finditer(data):
+        sign = part[0][:1]
+        depth += (sign in b"[{") - (sign in b"]}")
+        if depth == 1 and sign == b",":
+            count, cut = count + 1, part.start()
+            if count == records:
+                break
+    return cut, count
+
+
+def _cut_lines(data: bytes, records: int) -> tuple[int, int]:
+    count = cut = begin = 0
+    while count < records and (end := data.find(b"\n", begin)) >= 0:
+        if data[begin:end].strip():
+            count, cut = count + 1, end + 1
+        begin = end + 1
+    return cut, count
+
+
+def _is_array(data: bytes) -> bool:
+    return data.removeprefix(_BOM).lstrip(b" \n\r\t")[:1] == b"["
+
+
+def _end(data: bytes) -> bytes:
+    return b"]" if _is_array(data) else b""
