@@ -1,9 +1,8 @@
-"""Lengths of time as a person reads them."""
+"""Text for consoles: durations, columns, and entries of the log."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -13,10 +12,13 @@ from typing import Any
 from fastsft.runtime.terminal_text import has_colour, visible
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_LABEL_WIDTH = 12
+_WIDTH_WITHOUT_TERMINAL = 110
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def duration_text(seconds: float) -> str:
-    """12 s, 3 min 20 s, 2 h 05 min or 3 d 4 h."""
+    """Return a text like 12 s, 3 min 20 s, 2 h 05 min or 3 d 4 h."""
     left = max(round(seconds), 0)
     if left < _MINUTE:
         return f"{left} s"
@@ -27,40 +29,35 @@ def duration_text(seconds: float) -> str:
     return f"{left // _DAY} d {left % _DAY // _HOUR} h"
 
 
-_LABEL_WIDTH = 12
-_WIDTH_WITHOUT_TERMINAL = 110
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
-
-
 def page_width() -> int:
-    """COLUMNS, else those of the terminal of standard output, else 110."""
+    """Return COLUMNS, else the width of the terminal of standard output, else 110."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
     return _WIDTH_WITHOUT_TERMINAL
 
 
 def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """One row a pair; a text that is longer than the page goes on below itself. Labels bold on a terminal."""
-    room = max((width or page_width()) - _LABEL_WIDTH, 20)
+    """Return one row for each pair; long texts are wrapped. Labels are bold on a terminal."""
+    text_width = max((width or page_width()) - _LABEL_WIDTH, 20)
     bold = has_colour(sys.stdout)
     lines = []
     for label, text in rows:
         name = f"{label:<{_LABEL_WIDTH}}"
-        for number, part in enumerate(_wrapped(visible(text), room)):
+        for number, part in enumerate(_wrapped(visible(text), text_width)):
             head = " " * _LABEL_WIDTH if number else f"{_BOLD}{name}{_PLAIN}" if bold and label else name
             lines.append(f"{head}{part}".rstrip())
     return "\n".join(lines)
 
 
-def _wrapped(text: str, room: int) -> list[str]:
-    """Long words, paths for example, stay whole: they are there to be copied."""
-    if len(text) <= room or re.search(r"  ", text):  # a table keeps its columns
+def _wrapped(text: str, width: int) -> list[str]:
+    """Wrap at words; long words stay whole, because readers copy paths."""
+    if len(text) <= width or "  " in text:  # a table keeps its columns
         return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def console_line(logs: dict[str, Any]) -> str:
-    """A log as transformers 4.x prints it: a dictionary, the loss with four decimals, the epoch with two."""
+    """Return a log as transformers 4.x prints it: a dictionary with the loss rounded to four decimals."""
     places = {"loss": 4, "epoch": 2}
     shown = {
         name: round(value, places[name]) if name in places and value is not None else value
@@ -71,7 +68,7 @@ def console_line(logs: dict[str, Any]) -> str:
 
 
 def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
-    """The same for a terminal of `width` columns: four digits that count, wrapped below itself."""
+    """Return a log for a terminal of `width` columns, with four significant digits, wrapped."""
     texts = [f"{name} {_short(name, value)}" for name, value in logs.items() if name != "total_flos"]
     line = f"step {step}: {', '.join(texts)}"
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)

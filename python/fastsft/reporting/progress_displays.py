@@ -1,8 +1,7 @@
-"""The bar of a terminal: moves with every step, says what goes on, never wraps."""
+"""Displays of progress on a console: a tqdm bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,27 +10,27 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_text import console_line, duration_text, readable_line
-from fastsft.reporting.status import Run, Status, status_text
+from fastsft.reporting.status import Display, Run, Status, status_text
 from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal_text import has_colour, terminal_width, visible
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-_FALLBACK_WIDTH = 80
-_NARROW = 34  # columns below which there is no bar, only its text
+_DEFAULT_WIDTH = 80
+_NARROW = 34  # columns below which text replaces the bar
 _LEAST_BAR = 12
+_SECONDS_BETWEEN_PHASE_LINES = 30.0
 
 
-class ProgressBar:
-    """Draws a Status on `stream`, a terminal."""
+class ProgressBar(Display):
+    """A tqdm bar on `stream`, a terminal; logs are lines above the bar, on standard output."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[Any] | None = None
 
     def begin(self, status: Status, run: Run) -> None:
-        """Draw the bar, at the step that a resumed run begins with."""
         colour = "green" if has_colour(self._stream) else None
         self._bar = tqdm(
             total=status.max_steps, initial=status.step, file=self._stream, dynamic_ncols=True, colour=colour,
@@ -40,45 +39,30 @@ class ProgressBar:
         self.show(status)
 
     def show(self, status: Status) -> None:
-        """Draw `status` in place of the last one."""
-        if self._bar is None:
-            return
-        self._bar.n = status.step
-        self._bar.bar_format = bar_format(status, terminal_width(self._stream))
-        self._bar.refresh()
+        if self._bar is not None:
+            self._bar.n = status.step
+            self._bar.bar_format = bar_format(status, self._bar.format_dict["ncols"] or _DEFAULT_WIDTH)
+            self._bar.refresh()
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """A line above the bar, on standard output; in transformers' form where a file takes it."""
-        if self._bar is None:
-            return
-        if sys.stdout.isatty():
-            self._bar.write(readable_line(logs, status.step, terminal_width(sys.stdout)))
-        else:
-            self._bar.write(console_line(logs))
+        """Write transformers' form if standard output is no terminal."""
+        if self._bar is not None:
+            width = terminal_width(sys.stdout)
+            self._bar.write(console_line(logs) if width is None else readable_line(logs, status.step, width))
 
-    def say(self, text: str, status: Status) -> None:
-        """Show what goes on in the bar; after its end, as a line."""
+    def note(self, text: str, status: Status) -> None:
+        """Print only after the end of the bar, which shows phases itself."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
-def terminal_width(stream: TextIO) -> int:
-    """Columns of the terminal of `stream`."""
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError, AttributeError):
-        columns = int(os.environ.get("COLUMNS") or _FALLBACK_WIDTH)
-    return columns or _FALLBACK_WIDTH
-
-
 def bar_format(status: Status, width: int) -> str:
-    """tqdm's format of one line of at most `width` - 1 columns."""
+    """Return tqdm's format of one line of at most `width` - 1 columns."""
     count = f"{status.step}/{status.max_steps}"
     if width < _NARROW:
         line = status.phase or f"{count} {status_text(status, width - len(count) - 2)}"
@@ -89,50 +73,37 @@ def bar_format(status: Status, width: int) -> str:
     return f"{head}{{percentage:3.0f}}%|{{bar}}| {count} {text}"
 
 
-_SECONDS_BETWEEN_PHASE_LINES = 30.0
-
-
-class ProgressLines:
-    """Prints on standard output: for scripts what is before `#` on a line, for people what follows."""
+class ProgressLines(Display):
+    """Lines on standard output: before `#` the log for scripts, after `#` time, step and speed."""
 
     def __init__(self) -> None:
-        self._said_at = time.monotonic()
-
-    def begin(self, status: Status, run: Run) -> None:
-        """Nothing: the start page has been printed."""
+        self._printed_at = time.monotonic()
 
     def show(self, status: Status) -> None:
-        """Steps are silent; a long evaluation or save says how far it is, twice a minute."""
-        if status.phase and time.monotonic() - self._said_at > _SECONDS_BETWEEN_PHASE_LINES:
-            self.say(status.phase, status)
+        """Print nothing for steps; print the position of a long phase twice a minute."""
+        if status.phase and time.monotonic() - self._printed_at > _SECONDS_BETWEEN_PHASE_LINES:
+            self.note(status.phase, status)
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """The log, and where the run is."""
-        where = _place(status)
-        if "loss" in logs:
-            where = ", ".join([where, *_speed(status)])
-        say(f"{console_line(logs)}  # {where}")
+        facts = [_position(status), *(_speed(status) if "loss" in logs else [])]
+        say(f"{console_line(logs)}  # {', '.join(facts)}")
 
-    def say(self, text: str, status: Status) -> None:
-        """Say what goes on now."""
-        self._said_at = time.monotonic()
-        say(f"# {_place(status)}, {visible(text)}")
-
-    def end(self) -> None:
-        """Nothing to close."""
+    def note(self, text: str, status: Status) -> None:
+        self._printed_at = time.monotonic()
+        say(f"# {_position(status)}, {visible(text)}")
 
 
-def _place(status: Status) -> str:
-    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # none outside of `train`
+def _position(status: Status) -> str:
+    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # 0 outside of `train`
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')}{step}"
 
 
 def _speed(status: Status) -> list[str]:
-    known = [f"{status.tokens_per_second:,.0f} tokens/s"]
+    facts = [f"{status.tokens_per_second:,.0f} tokens/s"]
     if status.utilization is not None:
-        known.append(f"MFU {status.utilization:.1%}")
+        facts.append(f"MFU {status.utilization:.1%}")
     if status.peak_memory is not None:
-        known.append(f"peak {size_text(status.peak_memory)}")
+        facts.append(f"peak {size_text(status.peak_memory)}")
     if status.seconds_left is not None:
-        known.append(f"{duration_text(status.seconds_left)} left")
-    return known
+        facts.append(f"{duration_text(status.seconds_left)} left")
+    return facts

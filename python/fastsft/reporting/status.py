@@ -1,22 +1,26 @@
-"""Progress of a run, in one object, and as text of any width."""
+"""Status of a run: its numbers as text, as events for a parent process, and the reason of an early end."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_text import duration_text
 
+EVENTS_VARIABLE = "FASTSFT_EVENTS_FD"
+CONSOLE_VARIABLE = "FASTSFT_CONSOLE"  # "none": the reader of the events displays them
+_SIGNAL_BASE = 128  # exit status of a run that a signal stopped: 128 + its number
+
 
 @dataclass(frozen=True)
 class Run:
-    """The part that does not change: where it writes, and the log_history that it resumes with."""
+    """Constants of a run: output directory, and the log_history with which the run resumes."""
 
     output_dir: str
     log_history: list[dict[str, Any]]
@@ -24,10 +28,10 @@ class Run:
 
 @dataclass
 class Status:
-    """Numbers of the newest step. None: not known yet, or not known here (MFU on a CPU).
+    """Numbers of the newest step. None: not known yet, or not known on this device (MFU on a CPU).
 
     tokens_per_second: of all ranks, without padding. utilization: MFU, 0 to 1. peak_memory: bytes of rank 0,
-    on its GPU if it has one. phase: what goes on between steps, `evaluating 3/12`, else "".
+    on its GPU if it has a GPU. phase: work between steps, such as `evaluating 3/12`, else "".
     """
 
     step: int = 0
@@ -42,57 +46,52 @@ class Status:
     seconds_left: float | None = None
     phase: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """As a dictionary of plain values."""
-        return asdict(self)
 
-
-# Names in the order of reading; the number says how long a field is kept when room gets scarce.
-_FIELDS = (
-    ("epoch", 6), ("loss", 2), ("grad_norm", 5), ("learning_rate", 4), ("tokens_per_second", 3),
-    ("utilization", 7), ("peak_memory", 8), ("seconds_left", 1),
-)  # fmt: skip
+# Fields in reading order: name, priority when space is scarce (1 stays longest), text.
+_FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
+    ("epoch", 6, "epoch {:.2f}".format),
+    ("loss", 2, "loss {:.4g}".format),
+    ("grad_norm", 5, "norm {:.3g}".format),
+    ("learning_rate", 4, "lr {:.3g}".format),
+    ("tokens_per_second", 3, lambda rate: f"{rate:,.0f} tok/s" if rate else ""),
+    ("utilization", 7, "MFU {:.1%}".format),
+    ("peak_memory", 8, size_text),
+    ("seconds_left", 1, lambda seconds: f"{duration_text(seconds)} left"),
+)
 
 
 def status_text(status: Status, width: int) -> str:
-    """The fields that fit into `width` characters, the most important ones kept; at least one."""
-    texts = {name: text for name, _ in _FIELDS if (text := _text(name, getattr(status, name)))}
-    by_rank = sorted((rank, name) for name, rank in _FIELDS if name in texts)
-    while len(by_rank) > 1 and sum(len(texts[name]) + 2 for _, name in by_rank) - 2 > width:
-        by_rank.pop()
-    kept = {name for _, name in by_rank}
-    return ", ".join(text for name, text in texts.items() if name in kept)
+    """Return the most important fields that fit into `width` characters; at least one field."""
+    values = [(priority, text, getattr(status, name)) for name, priority, text in _FIELDS]
+    shown = [(priority, text(value)) for priority, text, value in values if value is not None and text(value)]
+    while len(shown) > 1 and len(", ".join(text for _, text in shown)) > width:
+        shown.remove(max(shown))
+    return ", ".join(text for _, text in shown)
 
 
-def _text(name: str, value: float | None) -> str:
-    if value is None or (name == "tokens_per_second" and not value):
-        return ""
-    match name:
-        case "epoch":
-            return f"epoch {value:.2f}"
-        case "loss":
-            return f"loss {value:.4g}"
-        case "grad_norm":
-            return f"norm {value:.3g}"
-        case "learning_rate":
-            return f"lr {value:.3g}"
-        case "tokens_per_second":
-            return f"{value:,.0f} tok/s"
-        case "utilization":
-            return f"MFU {value:.1%}"
-        case "peak_memory":
-            return size_text(int(value))
-    return f"{duration_text(value)} left"
+class Display:
+    """Base class of progress displays; each method is called for one kind of event."""
+
+    def begin(self, status: Status, run: Run) -> None:
+        """Training begins at `status.step`."""
+
+    def show(self, status: Status) -> None:
+        """A step ended, or a phase moved on."""
+
+    def log(self, logs: dict[str, Any], status: Status) -> None:
+        """An entry was added to log_history."""
+
+    def note(self, text: str, status: Status) -> None:
+        """A phase begins, which `text` names."""
+
+    def end(self) -> None:
+        """Training ended, completed or not."""
 
 
-EVENTS_VARIABLE = "FASTSFT_EVENTS_FD"
-CONSOLE_VARIABLE = "FASTSFT_CONSOLE"  # "none": whoever reads the events shows them
+class ProgressEvents(Display):
+    """Display that writes JSON lines with `event` begin, step, log, note or end to a file descriptor.
 
-
-class ProgressEvents:
-    """Writes to the file descriptor `fd`: objects with `event` begin, step, log, note or end.
-
-    A reader that went away is no fault: the run goes on.
+    If the reader has closed the pipe, events are dropped.
     """
 
     def __init__(self, fd: int) -> None:
@@ -100,52 +99,41 @@ class ProgressEvents:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> ProgressEvents | None:
-        """For the pipe that FASTSFT_EVENTS_FD names; None without one."""
+        """Return events for the pipe that FASTSFT_EVENTS_FD names; None if the variable is not set."""
         fd = environ.get(EVENTS_VARIABLE, "")
         return cls(int(fd)) if fd.isdigit() else None
 
     def begin(self, status: Status, run: Run) -> None:
-        """The run begins, or is resumed, at status.step."""
-        self.send("begin", status=status.to_json(), output_dir=run.output_dir, log_history=run.log_history)
+        self._send("begin", status=asdict(status), output_dir=run.output_dir, log_history=run.log_history)
 
     def show(self, status: Status) -> None:
-        """A step has ended, or a phase moved on."""
-        self.send("step", status=status.to_json())
+        self._send("step", status=asdict(status))
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """An entry of log_history."""
-        self.send("log", entry={**logs, "step": status.step}, status=status.to_json())
+        self._send("log", entry={**logs, "step": status.step}, status=asdict(status))
 
-    def say(self, text: str, status: Status) -> None:
-        """Say what goes on now."""
-        self.send("note", text=text)
+    def note(self, text: str, status: Status) -> None:
+        self._send("note", text=text)
 
     def end(self) -> None:
-        """The run has ended, well or not."""
-        self.send("end")
+        self._send("end")
 
-    def send(self, event: str, **values: object) -> None:
-        """One object; NaN and infinity are words that Python's JSON reads."""
+    def _send(self, event: str, **values: object) -> None:
+        """Write one line; NaN and infinity become words that Python's json reads."""
         if self._fd is None:
             return
+        data = (json.dumps({"event": event, **values}) + "\n").encode()
         try:
-            _write_all(self._fd, (json.dumps({"event": event, **values}) + "\n").encode())
+            while data:
+                data = data[os.write(self._fd, data) :]
         except OSError:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(self._fd)
             self._fd = None
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-_SIGNAL_BASE = 128  # exit status of a run that a signal stopped: 128 + its number
-
-
 def stop_reason(error: BaseException) -> str:
-    """The name of a signal, else the kind of error and the first line of its message."""
+    """Return the name of the signal, else the type of the error and the first line of its message."""
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _SIGNAL_BASE:
         return signal_name(error.code - _SIGNAL_BASE)
     first = (str(error).splitlines() or [""])[0]
@@ -153,6 +141,6 @@ def stop_reason(error: BaseException) -> str:
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM for 15."""
-    known = {int(each): each.name for each in signal.Signals}
-    return known.get(number, f"signal {number}")
+    """Return for example SIGTERM for 15."""
+    names = {int(item): item.name for item in signal.Signals}
+    return names.get(number, f"signal {number}")
