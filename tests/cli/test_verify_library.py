@@ -41,14 +41,14 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not IS_OLDER, reason="transformers 5 reads these words")
 def test_words_that_are_read_past_fail(model: Path) -> None:
     found = result_of(model)
-    assert found.mark == FAILED and "rotary frequencies (rope) differ" in found.found
+    assert found.mark == FAILED and "rotary frequencies (rope) differ" in found.text
     assert "fastsft convert" in found.way_out
 
 
 def test_a_converted_model_is_opened_as_it_was_trained(model: Path, tmp_path: Path) -> None:
     convert_model(model, tmp_path / "converted", None, 1 << 30)
     found = result_of(tmp_path / "converted")
-    assert found.mark == OK and "same positions, vocabulary and tied weights" in found.found
+    assert found.mark == OK and "same positions, vocabulary and tied weights" in found.text
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [("untied", "tied"), ("tied", "untied")])

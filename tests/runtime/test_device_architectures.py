@@ -9,7 +9,7 @@ import torch
 
 from fastsft import _C
 from fastsft.doctor.check import ProblemError
-from fastsft.doctor.installation import check_gpus
+from fastsft.doctor.machine import check_gpus
 from fastsft.runtime.devices import choose_device, missing_kernels
 
 

@@ -1,4 +1,4 @@
-"""Parser and output of the commands."""
+"""Parser and output for all commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Print one line to standard error, which names --help, and exit with status 2."""
+        """Print an error line, which names --help, to standard error; exit with status 2."""
         line = visible(f"{self.prog}: error: {message}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
 

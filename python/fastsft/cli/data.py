@@ -24,13 +24,13 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, o
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The status of the command: 0 done, 1 failed, 2 wrong usage."""
+    """Return the exit status: 0 done, 1 failed, 2 wrong usage."""
     args = parse(arguments)
     return int(args.run(args))
 
 
 def report(args: argparse.Namespace) -> int:
-    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
     try:
         data_files(args.file)
         setup = setup_from(args, args.file)
@@ -71,12 +71,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-_NAMED = 5  # faulty records in a message
+_NAMED = 5  # most faults that are printed
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
 def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> None:
-    """The parser of `convert`, among those of `fastsft data`."""
+    """Add the parser for `fastsft data convert`."""
     parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
     parser.set_defaults(run=convert, parser=parser)
     parser.add_argument(
@@ -99,7 +99,7 @@ def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> 
 
 
 def convert(args: argparse.Namespace) -> int:
-    """0: written; 1: the data cannot be read, or a record not be converted; 2: wrong usage."""
+    """Return 0 if OUT was written, 1 if IN cannot be read or converted, 2 for wrong usage."""
     try:
         files = data_files(args.file)
         _check_out(args, files)
@@ -137,14 +137,14 @@ def _check_out(args: argparse.Namespace, files: list[DataFile]) -> None:
 
 
 class _FaultyError(Exception):
-    """Nothing is to be written."""
+    """Raised to leave OUT unwritten."""
 
     def __init__(self, summary: _C.ConvertSummary) -> None:
         self.summary = summary
 
 
 def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSummary:
-    """_C.ConvertSummary; OUT takes its name where all was converted, or faults are left out."""
+    """Convert into OUT, which gets its name only if all records were converted or faults are skipped."""
     with contextlib.ExitStack() as stack:
         write_bad: Callable[[bytes], None] = _forget
         if args.report_bad is not None:
@@ -172,7 +172,7 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSumma
 
 
 def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
-    """ValueError for data with tool calls, which no written format has."""
+    """Raise ValueError for data with tool calls, which neither written format can hold."""
     for file, use in zip(files, summary.formats, strict=True):
         if has_calls(use):
             raise ValueError(
@@ -182,7 +182,7 @@ def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
 
 
 def _forget(_: bytes) -> None:
-    """Lines that nobody asked for."""
+    """Drop lines when --report_bad is not given."""
 
 
 def _fresh(path: Path) -> AbstractContextManager[NewFile]:

@@ -1,4 +1,4 @@
-"""A small SentencePiece BPE tokenizer in a Hugging Face directory, trained on the demo's conversations."""
+"""Models with random weights and a small SentencePiece tokenizer, for the demo and for benchmarks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 
 
 def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, model_max_length: int) -> None:
-    """Writes tokenizer.model, tokenizer_config.json and special_tokens_map.json for a Llama tokenizer.
+    """Write tokenizer.model, tokenizer_config.json and special_tokens_map.json for a Llama tokenizer.
 
-    Text is kept as it is (no normalisation, byte fallback for what the pieces cannot spell), so that
-    encoding and decoding lose nothing; ids are <unk> 0, <s> 1, </s> 2, then 256 bytes, then the pieces.
+    Text is not normalised, and bytes spell missing characters, so that encoding and decoding lose nothing.
+    Ids: <unk> 0, <s> 1, </s> 2, 256 bytes, then the pieces.
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / "tokenizer.model", sentencepiece_bpe(texts, vocab_size))
@@ -30,7 +30,7 @@ def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, m
 
 
 def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
-    """The bytes of a `tokenizer.model`, with the settings of Llama's own."""
+    """Return a `tokenizer.model`, trained with Llama's settings."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -53,7 +53,7 @@ def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def tokenizer_config(model_max_length: int) -> dict[str, Any]:
-    """`tokenizer_config.json`: LlamaTokenizer, <s> in front, nothing after."""
+    """Return tokenizer_config.json for LlamaTokenizer: <s> in front, nothing after."""
     tokens = {
         str(index): {
             "content": token,
@@ -73,8 +73,8 @@ def tokenizer_config(model_max_length: int) -> dict[str, Any]:
         "eos_token": EOS,
         "unk_token": UNK,
         "clean_up_tokenization_spaces": False,
-        # The other mode spells "USER" after </s> without its leading space, letter by letter here, and the
-        # label rule of FastChat then counts wrong and masks every conversation of two turns.
+        # If false, the tokenizer spells "USER" after </s> without its leading space, letter by letter here.
+        # Then FastChat's label rule miscounts and masks each conversation of two turns.
         "legacy": True,
         "model_max_length": model_max_length,
         "padding_side": "right",
@@ -87,7 +87,7 @@ def write_json(path: Path, value: object) -> None:
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
-# What a config.json of the family has next to the sizes.
+# Additional config.json fields by family.
 _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},
@@ -110,7 +110,7 @@ def small_config(
     tie_word_embeddings: bool = False,
     model_type: str = "llama",
 ) -> dict[str, Any]:
-    """A Hugging Face `config.json` of a model family; `num_heads` divides `hidden_size`."""
+    """Return a `config.json`; `num_heads` must divide `hidden_size`."""
     if hidden_size % num_heads:
         raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
     return {
@@ -140,9 +140,9 @@ def small_config(
 
 
 def write_random_model(directory: Path, config: dict[str, Any], seed: int = 0) -> int:
-    """Writes config.json and model.safetensors (float32) and returns the number of parameters.
+    """Write config.json and model.safetensors (float32); return the parameter count.
 
-    Matrices are normal with standard deviation `initializer_range`, norms are one, biases zero.
+    Matrices are normal with standard deviation `initializer_range`, norms are 1, biases 0.
     """
     generator = torch.Generator().manual_seed(seed)
     weights = {

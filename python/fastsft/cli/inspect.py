@@ -19,7 +19,7 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
     args = parse(arguments)
     try:
         seed = 0 if args.random and args.seed is None else args.seed
@@ -82,7 +82,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def write_page(path: Path, page: str) -> bool:
-    """False, with a line that says why, when the file cannot be written."""
+    """Write the page; if that fails, print the error and return False."""
     try:
         write_for_flag(path, page, "--html")
     except (OSError, ValueError) as error:
@@ -93,7 +93,7 @@ def write_page(path: Path, page: str) -> bool:
 
 
 def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:
-    """--model and the flags of LabelSettings, named as in training."""
+    """Add --model and the flags that decide labels, named as in training."""
     without, policy, limit = "", "", ""
     if not needs_model:
         without = "; without it lengths are bytes and labels those of spans"
@@ -134,7 +134,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
 
 
 def add_format_argument(parser: argparse.ArgumentParser) -> None:
-    """--data_format."""
+    """Add --data_format."""
     parser.add_argument(
         "--data_format",
         choices=["auto", *_C.data_formats()],
@@ -144,7 +144,7 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
-    """For what `data` names. ValueError for options that contradict each other, and an unusable model."""
+    """Return the setup for `data`; ValueError for contradicting options or an unusable model."""
     names = (
         "template",
         "chat_template_name",

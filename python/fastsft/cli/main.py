@@ -1,4 +1,4 @@
-"""`fastsft <command>`: imports the function of the command and calls it with the other arguments."""
+"""`fastsft <command>`: imports the command's function and calls it with the remaining arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMANDS = {
         "a model or checkpoint to a model directory of another dtype or split",
     ),
     "merge": ("fastsft.cli.convert.merge", "a LoRA adapter into its base model: a new model directory"),
-    "export": ("fastsft.cli.export.main", "export ollama DIR: a Modelfile for a trained model"),
+    "export": ("fastsft.cli.convert.export", "export ollama DIR: a Modelfile for a trained model"),
     "path": (
         "fastsft.cli.main.print_path",
         "the file of train, train_mem or train_xformers, for torchrun FILE",
@@ -42,11 +42,11 @@ COMMANDS = {
 }
 
 MODULES = ("train", "train_mem", "train_xformers")
-_RUNS = ("train", "demo")  # they print the log of a run; other commands print a result
+_RUNS = ("train", "demo")  # commands that print a log; others print a result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run a command; return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = _parser()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv:
@@ -94,7 +94,7 @@ def _unknown(command: str) -> str:
 
 
 def print_path(arguments: Sequence[str]) -> int:
-    """Print the absolute path of a training module, for launchers that are given a path."""
+    """Print a training module's absolute path, for launchers that need a path."""
     parser = CommandParser(
         prog="fastsft path",
         description='The file of a training module: torchrun "$(fastsft path train_mem)" FLAGS',

@@ -1,4 +1,4 @@
-"""The flag --trust_remote_code of the commands that open a model."""
+"""The flag --trust_remote_code for commands that open a model."""
 
 from __future__ import annotations
 

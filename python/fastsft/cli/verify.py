@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fastsft import _C
@@ -16,7 +16,7 @@ from fastsft.doctor.verification.comparison import Difference, compare, open_wei
 from fastsft.reporting.console_text import page_width
 from fastsft.runtime.terminal_text import has_colour, visible
 
-# name -> (check, the way out where its error names none)
+# name -> (check, hint if its error has none)
 CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "files": (files.check_files, "copy or download the directory again"),
     "config": (contents.check_config, "name a Hugging Face model directory of a supported family"),
@@ -28,7 +28,7 @@ CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "transformers": (library.check_library, "copy or download the directory again"),
     "state": (files.check_state, "take another checkpoint"),
 }
-# Of an adapter these, in place of the model's.
+# These checks replace equally named checks for adapters.
 _OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "config": (contents.check_adapter_config, "copy adapter_config.json again"),
     "tensors": (contents.check_adapter_tensors, "copy the adapter again"),
@@ -38,7 +38,7 @@ _OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: all ok, or only warnings, and equal where two are compared; 1: not; 2: no directory."""
+    """Return 0 if no check failed and compared weights are equal, 1 if not, 2 without a directory."""
     args = parse(arguments)
     try:
         for folder in filter(None, [args.directory, args.against]):
@@ -49,12 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     if args.against is not None:
         return _compare(args.directory, args.against)
-    seen = []
-    for result in verify(args.directory, trust_remote_code=args.trust_remote_code):
-        seen.append(result)
-        print_line(result_text(result, page_width(), has_colour(sys.stdout)))
-    print_line(count_text(seen))
-    return 1 if any(result.mark == FAILED for result in seen) else 0
+    return print_results(verify(args.directory, trust_remote_code=args.trust_remote_code))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -74,7 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
-    """One result a check, as they come. trust_remote_code: a model class of the directory is run."""
+    """Yield each check's result. trust_remote_code: run the directory's own model class."""
     subject, checks = ExaminedDirectory(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"], checks["transformers"]
@@ -89,13 +84,23 @@ def _kind(path: Path) -> str:
 
 def _compare(directory: Path, against: Path) -> int:
     try:
-        found = summed(compare(open_weights(directory), open_weights(against)), _say_difference)
+        comparison = summed(compare(open_weights(directory), open_weights(against)), _print_difference)
     except (ValueError, OSError, _C.FileError) as error:
         print_error("verify", error)
         return 1
-    print_line(visible(f"{directory} and {against}: {found.summary()}"))
-    return 0 if found.is_equal else 1
+    print_line(visible(f"{directory} and {against}: {comparison.summary()}"))
+    return 0 if comparison.is_equal else 1
 
 
-def _say_difference(found: Difference) -> None:
-    print_line(visible(f"{found.name}: {found.text}"))
+def _print_difference(difference: Difference) -> None:
+    print_line(visible(f"{difference.name}: {difference.text}"))
+
+
+def print_results(results: Iterable[Result]) -> int:
+    """Print each result when its check ends; return 1 if a check failed, else 0."""
+    seen = []
+    for result in results:
+        seen.append(result)
+        print_line(result_text(result, page_width(), has_colour(sys.stdout)))
+    print_line(count_text(seen))
+    return 1 if any(result.mark == FAILED for result in seen) else 0

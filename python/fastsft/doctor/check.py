@@ -1,4 +1,4 @@
-"""Checks: what they examine, how each is run, and their results as text."""
+"""Checks: their subjects, their execution, and their results as text."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one check. mark: `ok`, `warning`, `failed` or `not checked`. way_out: hint unless `ok`."""
+    """A check result. mark: `ok`, `warning`, `failed` or `not checked`. way_out: hint unless `ok`."""
 
     name: str
     mark: str
-    found: str
+    text: str
     way_out: str = ""
 
 
 class ProblemError(Exception):
     """Raised by a check that failed; with `mark` WARNING, by a check that only warns."""
 
-    def __init__(self, found: str, way_out: str = "", mark: str = FAILED) -> None:
-        super().__init__(found)
+    def __init__(self, text: str, way_out: str = "", mark: str = FAILED) -> None:
+        super().__init__(text)
         self.way_out, self.mark = way_out, mark
 
 
@@ -54,10 +54,10 @@ class NotCheckedError(Exception):
 
 
 class Examined:
-    """Base of what is examined: checks set attributes that later checks need, None if they could not."""
+    """Base class for subjects: checks set attributes that later checks need, None if they could not."""
 
     def need(self, name: str, description: str) -> Any:
-        """Return the attribute `name`; NotCheckedError if it is None."""
+        """Return the attribute `name`; NotCheckedError if None."""
         value = getattr(self, name)
         if value is None:
             raise NotCheckedError(f"needs {description}")
@@ -66,10 +66,10 @@ class Examined:
 
 @dataclass
 class ExaminedRun(Examined):
-    """A run before it begins.
+    """A run before training.
 
-    values: parsed value of every flag. given: source of each flag that was given. ranks: number of ranks that
-    will train. records: how many records of each data file are read. rows: those of the records read.
+    values: each flag's parsed value. given: each given flag's source. ranks: how many ranks will train.
+    records: how many records to read from each data file. rows: rows from these records.
     """
 
     values: dict[str, Any]
@@ -102,7 +102,7 @@ class ExaminedRun(Examined):
 
     @property
     def opened_model(self) -> CausalLM:
-        """`model`, for checks that run after a check that needs it."""
+        """`model`, like `resolved_args`."""
         assert self.model is not None
         return self.model
 
@@ -137,7 +137,7 @@ class ExaminedDirectory(Examined):
 
 @contextmanager
 def as_rank0(ranks: int) -> Iterator[None]:
-    """Set the environment of rank 0 of `ranks`, if no launcher has set one."""
+    """Set the environment that rank 0 of `ranks` has, unless a launcher has set one."""
     if ranks == 1 or launch().world_size > 1:
         yield
         return
@@ -155,22 +155,22 @@ def as_rank0(ranks: int) -> Iterator[None]:
 
 
 def examined(name: str, check: Callable[[], str], way_out: str) -> Result:
-    """Run a check and return its result, whatever it raises; its warnings make the result a warning.
+    """Run a check and return its result, whatever it raises; warnings make the result a warning.
 
-    way_out: the hint for errors that have none.
+    way_out: default hint.
     """
     with collected() as notices, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         try:
-            mark, found, out = OK, check(), ""
+            mark, text, out = OK, check(), ""
         except NotCheckedError as error:
-            mark, found, out = UNCHECKED, str(error), ""
+            mark, text, out = UNCHECKED, str(error), ""
         except ProblemError as error:
-            mark, found, out = error.mark, str(error), error.way_out or way_out
+            mark, text, out = error.mark, str(error), error.way_out or way_out
         except Exception as error:
-            mark, found, out = FAILED, _message(error), way_out
+            mark, text, out = FAILED, _message(error), way_out
     notices.warned += [str(item.message) for item in warned if issubclass(item.category, UserWarning)]
-    return _with_notices(Result(name, mark, found, out), notices)
+    return _with_notices(Result(name, mark, text, out), notices)
 
 
 def _message(error: Exception) -> str:
@@ -179,14 +179,14 @@ def _message(error: Exception) -> str:
 
 
 def _with_notices(result: Result, notices: Notices) -> Result:
-    lines = [result.found, *notices.told, *notices.warned]
+    lines = [result.text, *notices.told, *notices.warned]
     mark = WARNING if result.mark == OK and notices.warned else result.mark
     return Result(result.name, mark, "\n".join(lines), result.way_out)
 
 
 def result_text(result: Result, width: int, colour: bool) -> str:
-    """Return the result in lines of at most `width` columns; an arrow begins the way out."""
-    lines = visible(result.found).expandtabs().splitlines()
+    """Return the result in lines with at most `width` columns; an arrow begins the way out."""
+    lines = visible(result.text).expandtabs().splitlines()
     if len(lines) > _MOST_LINES:
         lines = [*lines[:_MOST_LINES], f"({len(lines) - _MOST_LINES} more lines)"]
     lines += [f"-> {visible(result.way_out)}"] if result.way_out and result.mark != OK else []

@@ -1,4 +1,4 @@
-"""The data: every file opens, and its first records become labels as in training."""
+"""Data checks: every file opens, and its first records become labels as in training."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, o
 from fastsft.sources.hub_files import is_of_hub
 
 _SECONDS = 3.0
-_MOST_CUT = 0.1  # of the rows, before it is a warning
+_MOST_CUT = 0.1  # share beyond which truncated rows are a warning
 _FILES = "files, patterns such as data/*.jsonl, several with commas between them"
 
 
 def check_data(run: ExaminedRun) -> str:
-    """Of --data_path."""
+    """Check --data_path."""
     path = run.need("data_args", "the configuration").data_path
     if path is None:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
@@ -31,13 +31,13 @@ def check_data(run: ExaminedRun) -> str:
     run.rows, run.has_all_rows = TokenRows(labelled.dataset, run.resolved_args.model_max_length), is_all
     run.rows.check_for(run.opened_model, run.opened_model.vocab_size())
     if labelled.report.num_truncated > _MOST_CUT * labelled.report.num_records:
-        longest = run.resolved_args.model_max_length
-        raise ProblemError(text, f"rows end at {longest} tokens: --model_max_length says more", "warning")
+        max_length = run.resolved_args.model_max_length
+        raise ProblemError(text, f"rows end at {max_length} tokens: --model_max_length says more", "warning")
     return text
 
 
 def check_eval_data(run: ExaminedRun) -> str:
-    """Of --eval_data_path."""
+    """Check --eval_data_path."""
     path = run.need("data_args", "the configuration").eval_data_path
     if path is None:
         return "none is named, none is needed"
@@ -48,7 +48,7 @@ def check_eval_data(run: ExaminedRun) -> str:
 
 
 def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
-    """The labelled records, whether they are all, and what they came to."""
+    """Label the first records in `path`; return them, whether these are all records, and a summary."""
     try:
         files = data_files(path, fetch=False)
     except ValueError as error:
@@ -80,7 +80,7 @@ def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, boo
 
 
 def _heads(files: list[DataFile], run: ExaminedRun) -> list[tuple[Any, bool]]:
-    """Of every file while there is time, the rest is opened only."""
+    """Read file heads while there is time; only open the other files."""
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
@@ -107,14 +107,14 @@ def _text(run: ExaminedRun, files: list[DataFile], heads: list[Any], labelled: _
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26
 _BOM = b"\xef\xbb\xbf"
-# A string, closed or cut off by the end, or what opens, closes and divides.
+# A string, perhaps cut off, or a bracket or comma.
 _PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
 
 
 def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
-    """The native input of at most `records` records, and whether these are all of the file.
+    """Return an input with at most `records` records, and whether the file has no more.
 
-    Places in messages about them are those of the file. DataError when one record fills 64 MiB.
+    Positions in messages are the file's. DataError if the first 64 MiB contain no whole record.
     """
     data, is_all = _read_head(open_reader(file), records, file.path)
     head = _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES, data_format)
@@ -122,25 +122,25 @@ def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[An
 
 
 def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[bytes, bool]:
-    data, wanted = b"", _BLOCK
+    data, size = b"", _BLOCK
     while True:
-        while len(data) < wanted and (block := read(wanted - len(data))):
+        while len(data) < size and (block := read(size - len(data))):
             data += block
-        is_all = len(data) < wanted
+        is_all = len(data) < size
         cut, count = cut_records(data, records)
         if count == records and cut < len(data):
             return data[:cut] + _end(data), not data[cut:].strip(b" \n\r\t,]")
         if is_all:
             return data, True
-        if wanted >= _MOST_BYTES:
+        if size >= _MOST_BYTES:
             if not count:
                 raise DataError(f"{name}: its first 64 MiB hold no whole record; expected JSON records")
             return data[:cut] + _end(data), False
-        wanted *= 4
+        size *= 4
 
 
 def cut_records(data: bytes, records: int) -> tuple[int, int]:
-    """The end of the first `records` records of JSON text, and how many there are at most."""
+    """Return where the first `records` records end in JSON text, and how many were found."""
     if not _is_array(data):
         return _cut_lines(data, records)
     depth = count = cut = 0

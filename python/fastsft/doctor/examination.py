@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 
-from fastsft.doctor import communication, configuration, data, disk, installation, memory, model_files
+from fastsft.doctor import communication, configuration, data, disk, machine, model_files
 from fastsft.doctor.check import ExaminedRun, Result, as_rank0, examined
 from fastsft.runtime.place import launch
 
-# name -> (check, the way out where its error names none)
+# name -> (check, hint if its error has none)
 OF_INSTALLATION: dict[str, tuple[Callable[[], str], str]] = {
-    "python": (installation.check_python, ""),
-    "torch": (installation.check_torch, ""),
-    "GPUs": (installation.check_gpus, "look at nvidia-smi and CUDA_VISIBLE_DEVICES"),
-    "threads": (installation.check_threads, ""),
-    "extras": (installation.check_extras, ""),
+    "python": (machine.check_python, ""),
+    "torch": (machine.check_torch, ""),
+    "GPUs": (machine.check_gpus, "look at nvidia-smi and CUDA_VISIBLE_DEVICES"),
+    "threads": (machine.check_threads, ""),
+    "extras": (machine.check_extras, ""),
 }
 OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
     "configuration": (configuration.check_configuration, ""),
@@ -29,7 +29,7 @@ OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
     "checkpoints": (disk.check_checkpoints, "start from step 0 with --no_resume True"),
     "disk space": (disk.check_space, "choose another --output_dir"),
     "disk rate": (disk.check_write_rate, "choose another --output_dir"),
-    "memory": (memory.check_memory, "fastsft plan shows the parts"),
+    "memory": (machine.check_memory, "fastsft plan shows the parts"),
     "communication": (
         communication.check_communication,
         "start the ranks again, and look at the first error",
@@ -38,14 +38,14 @@ OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
 
 
 def examine_installation(skip: Collection[str] = ()) -> Iterator[Result]:
-    """One result a check, as they come."""
+    """Yield each check's result."""
     for name, (check, way_out) in OF_INSTALLATION.items():
         if name not in skip:
             yield examined(name, check, way_out)
 
 
 def examine_run(run: ExaminedRun, skip: Collection[str] = ()) -> Iterator[Result]:
-    """One result a check, as they come. Under a launcher every rank calls it, and the ranks meet first."""
+    """Yield each check's result. Under a launcher all ranks call this, and communicate first."""
     done: dict[str, Result] = {}
     if launch().world_size > 1 and "communication" not in skip:
         check, way_out = OF_RUN["configuration"]

@@ -1,4 +1,4 @@
-"""The model directory: configuration, headers of the weights, tokenizer and chat template."""
+"""Checks for the model directory: configuration, weight headers, tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_NAMED = 5
 
 
 def check_model(run: ExaminedRun) -> str:
-    """config.json describes a model that fastsft trains."""
+    """Check that config.json describes a model that fastsft trains."""
     args = run.need("args", "the configuration")
     model_args = run.need("model_args", "the configuration")
     name, trusts = model_args.model_name_or_path or "", bool(model_args.trust_remote_code)
@@ -43,20 +43,20 @@ def check_model(run: ExaminedRun) -> str:
         _add_adapters(run, model, name, run.lora_args)
     _settle_positions(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    words, written = getattr(model, "engine_words", ""), written_by(model.config)
+    engine, written = getattr(model, "engine_words", ""), written_by(model.config)
     if problem := words_read_past(model.config):
         warn_once(problem)
     return "\n".join(
         [
             f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters",
-            *([f"engine {words}"] if words else []),
+            *([f"engine {engine}"] if engine else []),
             *([written] if written else []),
         ]
     )
 
 
 def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArguments) -> None:
-    """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
+    """Add the adapters; ProblemError if they do not fit, or the merged model cannot be saved."""
     try:
         run.model = with_adapters(model, name, lora)
         check_merged_place(run.output_dir, lora, run.model)
@@ -65,7 +65,7 @@ def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArgume
 
 
 def _settle_positions(model: CausalLM, longest: int) -> None:
-    """A warning where positions are stretched; ProblemError for rows longer than the model can have."""
+    """Resolve positions: warn if the context is extended; ProblemError for rows that are too long."""
     try:
         stretched = model.settle_positions(longest)
     except ValueError as error:
@@ -75,7 +75,7 @@ def _settle_positions(model: CausalLM, longest: int) -> None:
 
 
 def directory_here(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
+    """Return the model's directory without downloading; ProblemError for a hub model that is not cached."""
     if (path := local_directory(name)) is not None:
         return path
     import huggingface_hub
@@ -94,7 +94,7 @@ def directory_here(name: str, cache_dir: str | None) -> Path:
 
 
 def check_weights(run: ExaminedRun) -> str:
-    """Every weight file is there, as long as its header says, and holds what config.json describes."""
+    """Check weight files: headers, lengths, and tensors against config.json."""
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
@@ -105,7 +105,7 @@ def check_weights(run: ExaminedRun) -> str:
 
 
 def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
-    """ProblemError unless every file can be read and together they hold what config.json describes."""
+    """Raise ProblemError unless all files are readable and hold the tensors in config.json."""
     problems = stored.problems or model.stored_form(stored).problems()
     if problems:
         raise ProblemError(
@@ -115,8 +115,8 @@ def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
 
 
 def weights_text(stored: StoredWeights) -> str:
-    """Numbers and types: `2 files, 290 tensors, BF16`."""
-    dtypes = ", ".join(sorted({each.dtype for each in stored.tensors.values()}))
+    """Return for example `2 files, 290 tensors, BF16`."""
+    dtypes = ", ".join(sorted({tensor.dtype for tensor in stored.tensors.values()}))
     count = f"{len(stored.files)} file{'' if len(stored.files) == 1 else 's'}"
     return f"{count}, {len(stored.tensors)} tensors, {dtypes}"
 
@@ -139,7 +139,7 @@ def _listed(problems: list[str]) -> str:
 
 
 def check_tokenizer_files(run: ExaminedRun) -> str:
-    """The tokenizer loads, and the model has a row for each of its ids."""
+    """Check that the tokenizer loads, and that the embedding has a row for each token."""
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.tokenizer.tokenizer import Tokenizer
 
@@ -163,7 +163,7 @@ def check_tokenizer_files(run: ExaminedRun) -> str:
 
 
 def check_chat_template(run: ExaminedRun) -> str:
-    """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
+    """Check with a probe that only replies and their end-of-turn tokens are learned."""
     from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
     from fastsft.data.chat.policy_choice import pad_for, settle_policy
     from fastsft.data.conversation_labels import check_tokenizer
@@ -185,7 +185,7 @@ def check_chat_template(run: ExaminedRun) -> str:
 
 
 def written_by(config: Mapping[str, Any]) -> str:
-    """`written by transformers 5.24.0, 4.57.6 is installed`; empty where the file does not say."""
+    """Return for example `written by transformers 5.24.0, 4.57.6 is installed`; "" if unknown."""
     named, here = config.get("transformers_version"), transformers_version()
     if not isinstance(named, str) or not named:
         return ""
@@ -194,7 +194,7 @@ def written_by(config: Mapping[str, Any]) -> str:
 
 
 def words_read_past(config: Mapping[str, Any]) -> str:
-    """A line where the installed transformers opens `config` otherwise than fastsft reads it; else empty."""
+    """Return a warning if the installed transformers reads `config` differently from fastsft, else ""."""
     here = transformers_version()
     lacking = [name for name in missing_words(config) if name != PARAMETERS]
     if here is None or not lacking or library_major() > 4:

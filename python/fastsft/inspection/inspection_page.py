@@ -1,4 +1,4 @@
-"""An inspection as one HTML page that loads nothing: records as data, drawn when they are opened."""
+"""An inspection as one HTML page; a script draws records when they are opened."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
-_MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some after and in front
+_MOST_OF_A_CHARACTER = 8  # tokens of a character: four bytes, and neighbours
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
 def page(inspection: InspectedData) -> str:
-    """The page. All text of the data is escaped; characters that change nothing visible are spelt out."""
+    """Return the page. All text of the data is escaped, and invisible characters are spelt out."""
     body = "".join(
         [
             f"<header><h1>{_text(inspection.data)}</h1>{_labels(inspection)}</header>",
@@ -41,7 +41,7 @@ def page(inspection: InspectedData) -> str:
 
 
 def frame(inspection: InspectedData) -> str:
-    """The page in a frame of its own, so that neither its style nor its script meets a notebook's."""
+    """Return the page in an iframe, which isolates its style and script from a notebook's."""
     return (
         f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
         f'srcdoc="{escape(page(inspection))}"></iframe>'
@@ -160,9 +160,9 @@ def _kind(token: InspectedToken) -> int:
 
 
 def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
-    """Each token's text; of one whose bytes are no text alone [hex, what is shown], as of one without bytes.
+    """Yield the text of each token; for bytes that are no text alone, and for no bytes, [hex, shown text].
 
-    The first token of a divided character shows all of it, the others a dot.
+    For a character of several tokens the first token shows the character, the others a dot.
     """
     rest = 0
     for number, token in enumerate(record.tokens):
@@ -179,7 +179,7 @@ def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
 
 
 def _divided(record: InspectedRecord, number: int) -> tuple[bytes, int]:
-    """The shortest text that begins with token `number`, and how many tokens follow in it."""
+    """Return the shortest text that begins with token `number`, and how many tokens follow in the text."""
     spelt = b""
     for count, token in enumerate(record.tokens[number : number + _MOST_OF_A_CHARACTER]):
         spelt += record.bytes_of(token)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fastsft.inspection.inspected import InspectedData, InspectedRecord, Part
 
 _RESET = "\x1b[0m"
-# Black on a light ground reads on dark and on light terminals alike.
+# Black on a light ground is readable on dark and light terminals.
 _STYLES = {"learned": "\x1b[30;42m", "end": "\x1b[30;43m", "cut": "\x1b[2;9m"}
-Paint = Callable[[str, str], str]  # a text in a style
+Paint = Callable[[str, str], str]  # paints a text in a style
 _TITLE, _DIM, _ALARM = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
 _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
@@ -25,9 +25,10 @@ _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
 def inspection_text(
     inspection: InspectedData, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own.
+    """Return records and summary.
 
-    width: columns at which lines about the data go on below; those of the data stay as they are.
+    colour: colours instead of brackets as marks. tokens: each token on its own line. width: wrap lines about
+    the data at `width` columns; text of the data is not wrapped.
     """
     parts = [record_text(record, colour=colour, tokens=tokens, width=width) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
@@ -36,7 +37,7 @@ def inspection_text(
 
 
 def summary_text(inspection: InspectedData, *, colour: bool = False, width: int | None = None) -> str:
-    """The data set's numbers: records, tokens, padding, reasons, histograms, and what would stop training."""
+    """Return the numbers of the data set: records, tokens, padding, reasons, histograms, and faults."""
     title = _painter(colour)
     lines = [
         title("data set", _TITLE),
@@ -50,7 +51,7 @@ def summary_text(inspection: InspectedData, *, colour: bool = False, width: int 
 
 
 def verdict(inspection: InspectedData) -> list[str]:
-    """Why training would not start; empty when it would."""
+    """Return the reasons why training would not start."""
     lines = []
     if inspection.num_faults:
         stopping = [fault for fault in inspection.faults if fault.always_stops]
@@ -80,7 +81,7 @@ def verdict(inspection: InspectedData) -> list[str]:
 def record_text(
     record: InspectedRecord, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """One record: a line about it, its remarks, and its text, or its tokens."""
+    """Return a record: a headline, its remarks, and its text or tokens."""
     paint = _painter(colour)
     headline = folded(_headline(record), width, indent=2)
     lines = [paint(headline, _ALARM if record.outcome in _ALARMING else _TITLE)]
@@ -145,7 +146,7 @@ def _reasons(inspection: InspectedData, title: Paint) -> Iterator[str]:
         yield title("remarks", _TITLE)
     for name, entry in entries:
         actions = ", ".join(f"{action} {count:,}" for action, count in entry.actions.items())
-        first = ", ".join(one_line(each) for each in entry.first)
+        first = ", ".join(one_line(name) for name in entry.first)
         share = percent(entry.count, inspection.report.num_records)
         yield f"  {name:<22} {entry.count:>9,} {share:>7}  {actions}; first: {first}"
 
@@ -158,9 +159,9 @@ def _histogram(name: str, counts: dict[int, int], title: Paint) -> Iterator[str]
 
 
 def _headline(record: InspectedRecord) -> str:
-    known = f" (id {one_line(record.id)})" if record.id else ""
+    id_text = f" (id {one_line(record.id)})" if record.id else ""
     outcome = "kept" if record.outcome == "noted" else record.outcome
-    where = f"{one_line(record.file)}: record {record.number}{known}, line {record.line}"
+    where = f"{one_line(record.file)}: record {record.number}{id_text}, line {record.line}"
     learned, total = record.num_learned, len(record.tokens)
     if not total:
         return f"{where}: {outcome}"
@@ -183,7 +184,7 @@ def _marked(part: Part, colour: bool) -> str:
     if part.kind == "context":
         return text
     if colour:
-        # Each line on its own: a ground that runs to the edge of the terminal says nothing.
+        # Paint lines one by one, because a coloured line break paints the rest of the terminal line.
         return "\n".join(f"{_STYLES[part.kind]}{line}{_RESET}" if line else "" for line in text.split("\n"))
     return f"{_CUT}{text}{_CUT}" if part.kind == "cut" else f"{_BEGIN}{text}{_END}"
 
@@ -204,8 +205,8 @@ def _token_lines(record: InspectedRecord, paint: Paint) -> Iterator[str]:
 def _legend(colour: bool) -> str:
     if not colour:
         return f"{_BEGIN}learned{_END} {_CUT}beyond the limit{_CUT}"
-    words = (("learned", "learned"), ("end", "end of a turn, learned"), ("cut", "beyond the limit"))
-    return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in words)
+    styles = (("learned", "learned"), ("end", "end of a turn, learned"), ("cut", "beyond the limit"))
+    return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in styles)
 
 
 def _painter(colour: bool) -> Paint:
@@ -216,12 +217,12 @@ def _painter(colour: bool) -> Paint:
 
 
 _WIDTH = 40
-HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # above the columns of `bars`
+HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # heads the columns of `bars`
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
-    """At most `most` bins of equal, round width over all values; `counts`: value (0 or more) -> rows."""
+    """Return at most `most` bins of equal, round width. counts: number of rows by value (0 or more)."""
     if not counts:
         return []
     first, last = min(counts), max(counts)
@@ -233,21 +234,19 @@ def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
 
 
 def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
-    """One line a bin: its values, a bar of at most `width` characters, its rows and their share."""
-    found = bins(counts)
-    total, highest = sum(each.count for each in found), max((each.count for each in found), default=0)
+    """Return a line for each bin: values, a bar of at most `width` characters, rows, and share."""
+    ranges = bins(counts)
+    total, highest = sum(bar.count for bar in ranges), max((bar.count for bar in ranges), default=0)
     lines = []
-    for each in found:
-        label = str(each.begin) if each.end == each.begin + 1 else f"{each.begin}-{each.end - 1}"
-        share = 100 * each.count / total
-        lines.append(
-            f"{label:>13} {_bar(each.count, highest, width):<{width}} {each.count:>9,} {share:5.1f} %"
-        )
+    for bar in ranges:
+        label = str(bar.begin) if bar.end == bar.begin + 1 else f"{bar.begin}-{bar.end - 1}"
+        share = 100 * bar.count / total
+        lines.append(f"{label:>13} {_bar(bar.count, highest, width):<{width}} {bar.count:>9,} {share:5.1f} %")
     return lines
 
 
 def median(counts: Mapping[int, int]) -> int:
-    """The lower median of all values; 0 of none."""
+    """Return the lower median of all values; 0 without values."""
     left = (sum(counts.values()) + 1) // 2
     for value in sorted(counts):
         left -= counts[value]
@@ -257,7 +256,7 @@ def median(counts: Mapping[int, int]) -> int:
 
 
 def _bar(count: int, highest: int, width: int) -> str:
-    # What is there is seen: at least an eighth of a character.
+    # Bars of few rows stay visible: at least an eighth of a character.
     eighths = max(round(8 * width * count / highest), 1) if count else 0
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 

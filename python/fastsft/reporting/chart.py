@@ -31,11 +31,11 @@ class Curve:
         return len(self.steps)
 
     def best(self) -> tuple[int, float] | None:
-        """Return the step and value of the smallest value."""
+        """Return step and value at the minimum."""
         return min(zip(self.steps, self.values, strict=True), key=lambda point: point[1], default=None)
 
     def smoothed(self, span: float | None = None) -> Curve:
-        """Return the exponential mean over about `span` points to both sides, which does not lag.
+        """Return an exponential mean over about `span` points to both sides, which does not lag.
 
         span: default a twentieth of all points, at least 3.
         """
@@ -52,7 +52,7 @@ class Curve:
         return Curve(self.steps, values)
 
     def thinned(self, most: int = 1000) -> Curve:
-        """Return about `most` points: minimum and maximum of each stretch, so that no spike is lost."""
+        """Return about `most` points: each stretch keeps minimum and maximum, so that no spike is lost."""
         if len(self) <= most:
             return self
         stretch = math.ceil(2 * len(self) / most)
@@ -66,7 +66,7 @@ class Curve:
 
 
 def _decaying_sums(values: tuple[float, ...], keep: float) -> list[float]:
-    """Return the running sums of `values`; each step multiplies the sum before by `keep`."""
+    """Return running sums of `values`; each step multiplies the sum before by `keep`."""
     return list(accumulate(values, lambda total, value: keep * total + value))
 
 
@@ -100,16 +100,16 @@ class Axes:
 
     @property
     def right(self) -> int:
-        """Right end of the axes."""
+        """Right end."""
         return self.width - RIGHT
 
     def x(self, step: float) -> float:
-        """Return the x coordinate of a step."""
+        """Return a step's x coordinate."""
         share = (step - self.steps[0]) / (self.steps[1] - self.steps[0])
         return LEFT + share * (self.right - LEFT)
 
     def y(self, value: float) -> float:
-        """Return the y coordinate of a value."""
+        """Return a value's y coordinate."""
         share = (value - self.values[0]) / (self.values[1] - self.values[0])
         return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
 
@@ -123,7 +123,7 @@ def line_chart(
     height: int = 220,
     width: int = WIDTH,
 ) -> str:
-    """Return one chart, "" if no line has a point. epochs: (epoch, step) of the vertical marks."""
+    """Return a chart, "" if no line has a point. epochs: (epoch, step) for vertical marks."""
     drawn = [line for line in lines if len(line.curve)]
     if not drawn:
         return ""
@@ -153,7 +153,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    free: float = LEFT  # right end of the last label
+    free: float = LEFT  # last label's right end
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
@@ -165,7 +165,7 @@ def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 
 def _title(title: str, lines: Sequence[Line], axes: Axes) -> Iterator[str]:
-    begin = LEFT if axes.width == WIDTH else 8  # on narrow charts the names of the lines need the room
+    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need the room for line names
     yield _element("text", escape(title), x=begin, y=15, **_FONT, font_weight=600, fill="currentColor")
     if len(lines) == 1 and lines[0].name == title:
         return
@@ -217,7 +217,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8) -> s
 
 @dataclass(frozen=True)
 class Bar:
-    """Range [begin, end) of values, and how many rows have one of them."""
+    """How many rows have a value in [begin, end)."""
 
     begin: int
     end: int
@@ -258,12 +258,12 @@ def _bar_axes(bars: Sequence[Bar], name: str, most: int) -> str:
 
 
 def _element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an SVG element; floats are coordinates and get one decimal, `_` becomes `-` in names."""
-    words = "".join(
+    """Return an SVG element; floats are coordinates with one decimal, `_` in names becomes `-`."""
+    texts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'
         for key, value in attributes.items()
     )
-    return f"<{name}{words}>{content}</{name}>" if content else f"<{name}{words}/>"
+    return f"<{name}{texts}>{content}</{name}>" if content else f"<{name}{texts}/>"
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -1,4 +1,4 @@
-"""Text for consoles: durations, columns, and entries of the log."""
+"""Text for consoles: durations, columns, and log entries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def duration_text(seconds: float) -> str:
 
 
 def page_width() -> int:
-    """Return COLUMNS, else the width of the terminal of standard output, else 110."""
+    """Return COLUMNS, else the terminal's width, else 110."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
     return _WIDTH_WITHOUT_TERMINAL
 
 
 def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Return one row for each pair; long texts are wrapped. Labels are bold on a terminal."""
+    """Return a row for each pair; long texts are wrapped. Labels are bold on a terminal."""
     text_width = max((width or page_width()) - _LABEL_WIDTH, 20)
     bold = has_colour(sys.stdout)
     lines = []
@@ -68,7 +68,7 @@ def console_line(logs: dict[str, Any]) -> str:
 
 
 def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
-    """Return a log for a terminal of `width` columns, with four significant digits, wrapped."""
+    """Return a log for a terminal with `width` columns, with four significant digits, wrapped."""
     texts = [f"{name} {_short(name, value)}" for name, value in logs.items() if name != "total_flos"]
     line = f"step {step}: {', '.join(texts)}"
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)

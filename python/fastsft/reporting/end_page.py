@@ -1,4 +1,4 @@
-"""The end page of a run: its result, its files, and how to open and use them."""
+"""The end page: result and files of a run, and how to open and use them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fastsft.runtime.regular_files import read_json_object
 if TYPE_CHECKING:
     from fastsft.reporting.reported_run import ReportedRun
 
-_NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
+_NO_WRAPPING = 10_000  # columns, so that lines to be copied are not wrapped
 
 
 def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
-    """The result of the run, what was written where, and how to open it.
+    """Return the run's result, its files, and how to open them.
 
-    merged: the model that the adapter was merged into; None: a line says how that is done. keeps_last: the
-    best weights were asked for and could not be loaded, which a line says.
+    merged: the merged model's directory; without a merged model, the page shows the merge command.
+    keeps_last: the requested best weights could not be loaded.
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
@@ -56,7 +56,7 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
 
 
 def _best(trainer: ReportedRun) -> str:
-    """The best loss that says something about the weights: of a ruined run none, and none without targets."""
+    """Return the best loss; "" if the run is ruined, or no loss had targets."""
     state, diluted = trainer.state, trainer.losses.diluted
     measured = [
         entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
@@ -73,11 +73,11 @@ def _best(trainer: ReportedRun) -> str:
 
 
 def written(directory: Path) -> Iterator[str]:
-    """The directory, then its files: weights with their size, the rest by name."""
-    found = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
-    weights = [path for path in found if path.suffix in (".safetensors", ".bin")]
-    checkpoints = [path.name for path in found if path.is_dir() and path.name.startswith("checkpoint-")]
-    rest = [path.name for path in found if path not in weights and path.name not in checkpoints]
+    """Yield the directory and its files: weights with their size, other files by name."""
+    files = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
+    weights = [path for path in files if path.suffix in (".safetensors", ".bin")]
+    checkpoints = [path.name for path in files if path.is_dir() and path.name.startswith("checkpoint-")]
+    rest = [path.name for path in files if path not in weights and path.name not in checkpoints]
     yield f"{directory.absolute()}"
     if weights:
         size = size_text(sum(path.stat().st_size for path in weights))
@@ -89,7 +89,7 @@ def written(directory: Path) -> Iterator[str]:
 
 
 def how_to_open(directory: Path) -> Iterator[str]:
-    """Lines of Python."""
+    """Yield the Python lines that open a model."""
     slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
     path, config = str(directory.absolute()), directory / "config.json"
     is_whole = config.is_file() and is_vision_text(read_json_object(config))
@@ -100,17 +100,17 @@ def how_to_open(directory: Path) -> Iterator[str]:
 
 
 def how_to_open_adapter(directory: Path) -> Iterator[str]:
-    """Lines of Python, and the command that merges."""
+    """Yield the Python lines that open an adapter."""
     yield "from peft import AutoPeftModelForCausalLM"
     yield f'model = AutoPeftModelForCausalLM.from_pretrained("{directory.absolute()}")'
 
 
 def merge_command(directory: Path) -> str:
-    """The command that makes a model of the adapter in `directory`."""
+    """Return the command that merges the adapter in `directory` into its base model."""
     folder = str(directory)
     return f"fastsft merge {shlex.quote(folder)} {shlex.quote(folder.rstrip('/') + '-merged')}"
 
 
 def talk_command(directory: Path) -> str:
-    """As typed in the directory where the run was started."""
+    """Return the chat command, to be typed in the working directory of the run."""
     return f"fastsft chat {shlex.quote(str(directory))}"

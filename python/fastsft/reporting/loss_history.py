@@ -1,4 +1,4 @@
-"""The curves of a run: read from `log_history`, and drawn as panels of SVG."""
+"""Curves of a run: read from `log_history`, and drawn as SVG panels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _curve(entries: list[Mapping[str, Any]], name: str) -> Curve:
 
 
 def _epochs(entries: list[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Return the nearest step for each whole epoch, computed from the epochs of the logs."""
+    """Return the nearest step for each whole epoch, computed from logged epochs."""
     logged = [
         (float(entry["epoch"]), entry["step"]) for entry in entries if entry.get("epoch") and entry["step"]
     ]
@@ -73,7 +73,7 @@ def _epochs(entries: list[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
 _TRAIN = "#4285f4"
 _EVALUATIONS = ("#e8710a", "#b8860b", "#c2185b", "#00838f")
 _RATE, _NORM = "#8e63ce", "#1e9e6a"
-_FEW = 40  # points of a curve that needs no smoothing
+_FEW = 40  # curves with fewer points need no smoothing
 
 
 @dataclass(frozen=True)

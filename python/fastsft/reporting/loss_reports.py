@@ -1,4 +1,4 @@
-"""`loss.html` and `loss.png`: the curves of a run in its output directory."""
+"""`loss.html` and `loss.png`: a run's curves in its output directory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LossReports(TrainerCallback):
     """
 
     def __init__(self, title: str, model: str = "") -> None:
-        """Prepare to write. model: directory of the model, which the page names."""
+        """Prepare to write. model: the model's directory, named on the page."""
         self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
@@ -101,7 +101,7 @@ def write_loss_files(
 ) -> None:
     """Write loss.html, and loss.png if matplotlib is installed. OSError if `directory` takes no files.
 
-    about: further cards of the page, as from `run_facts`.
+    about: additional cards, as from `run_facts`.
     """
     history = LossHistory.of(state.log_history)
     shown = {**facts(state, history, outcome, seconds), **(about or {})}
@@ -121,7 +121,7 @@ def write_loss_files(
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
-    """Return the settings that a reader of the curves needs."""
+    """Return settings that help to read the curves."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {
@@ -133,7 +133,7 @@ def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
 
 
 def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
-    """Return the names and texts of the cards above the curves."""
+    """Return names and texts for the cards above the curves."""
     shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
     if state.epoch is not None:
         shown["epoch"] = f"{state.epoch:.2f}"
@@ -149,10 +149,7 @@ def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: floa
 def loss_page(
     history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int, talk: str = ""
 ) -> str:
-    """Return the page. title: of the run. facts: names and texts of the cards above the curves.
-
-    talk: the command that talks to the model, after the end of a run.
-    """
+    """Return the page. facts: names and texts for the cards. talk: the chat command after the end."""
     cards = "".join(card(html_text(name), html_text(value)) for name, value in facts.items())
     end = max(history.last_step(), 0) or max_steps
     drawn = {name: drawing(history, end, width=width) for name, width in _PAGE_WIDTHS.items()}
@@ -190,7 +187,7 @@ def has_matplotlib() -> bool:
 
 
 def loss_picture(history: LossHistory, title: str) -> bytes:
-    """Return a PNG of `history`, which is not empty. Needs no display and changes no global state."""
+    """Return a PNG; `history` is not empty. Needs no display and changes no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

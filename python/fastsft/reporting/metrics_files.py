@@ -1,4 +1,4 @@
-"""`<split>_results.json` and the table of a split's metrics, as transformers 4.57 writes and prints them."""
+"""Metrics in files and tables, as transformers 4.57 writes and prints them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as a person reads them: h:mm:ss of runtimes, GF of total_flos, four decimals of other floats."""
+    """Return readable values: h:mm:ss for runtimes, GF for total_flos, four decimals for other floats."""
     return {name: _readable(name, value) for name, value in metrics.items()}
 
 
 def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
-    """The lines that `Trainer.log_metrics` prints: a title, then names and values in columns."""
+    """Return the text that `Trainer.log_metrics` prints: a title, then names and values in columns."""
     shown = {name: str(value) for name, value in metrics_format(metrics).items()}
     name_width = max(map(len, shown), default=0)
     value_width = max(map(len, shown.values()), default=0)
@@ -36,7 +36,7 @@ def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
 def write_metrics(
     directory: str | Path, split: str, metrics: Mapping[str, Any], *, combined: bool = True
 ) -> None:
-    """Write `<split>_results.json` in `directory`; with `combined` also bring all_results.json up to date."""
+    """Write `<split>_results.json` in `directory`; if `combined`, update all_results.json, too."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / f"{split}_results.json", metrics)
@@ -57,7 +57,7 @@ def _readable(name: str, value: float) -> float | str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The metrics that earlier splits wrote. Something else of that name is put aside, with a line."""
+    """Return the metrics from earlier splits; archive an unreadable file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -73,15 +73,15 @@ def _write(path: Path, metrics: Mapping[str, Any]) -> None:
     write_output(path, json.dumps(dict(metrics), indent=4, sort_keys=True))
 
 
-_OF_RUN = ("epoch", "train_loss")  # the same for whoever ends it: they say whose file it is
+_OF_RUN = ("epoch", "train_loss")  # equal in all processes that end the same training
 
 
 def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
-    """train_results.json, eval_results.json if there was an evaluation, all_results.json; on rank 0.
+    """Write train_results.json, eval_results.json after an evaluation, and all_results.json, on rank 0.
 
-    A resumed run that had nothing left to do writes once more what the run that did it had measured, which
-    may have ended before it came to all_results.json. Where there is none, or that of another run or of fewer
-    steps, it writes its own, whose speeds are those of no step.
+    A resumed run without steps left copies train_results.json from the run that made the steps, which may
+    have stopped before all_results.json. Without such a file, or if the file belongs to another run or other
+    steps, this run's metrics are written.
     """
     trained = trainer.state.global_step != trainer.progress.pace.first_step
     before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
@@ -93,9 +93,9 @@ def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
 
 
 def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
-    """train_results.json of the same training; {} without it."""
+    """Return train_results.json if written by the same training, else {}."""
     try:
-        found = read_json_object(folder / "train_results.json")
+        metrics_before = read_json_object(folder / "train_results.json")
     except (ValueError, OSError):
         return {}
-    return found if all(found.get(name) == metrics.get(name) for name in _OF_RUN) else {}
+    return metrics_before if all(metrics_before.get(name) == metrics.get(name) for name in _OF_RUN) else {}

@@ -12,8 +12,8 @@ from fastsft.runtime.terminal_text import one_line
 def html_page(title: str, body: str, data: tuple[str, object], files: tuple[str, str]) -> str:
     """Return a page.
 
-    body: HTML. data: the id of an element and a value, which the script reads there as JSON. files: package
-    and stem of the style (.css) and the script (.js).
+    body: HTML. data: an element id and a value, which the script reads there as JSON. files: package and stem
+    for style (.css) and script (.js).
     """
     name, value = data
     return (
@@ -37,7 +37,7 @@ def card(name: str, value: str, more: str = "") -> str:
 
 
 def _json(value: object) -> str:
-    """Return JSON in which nothing can end the element around it."""
+    """Return JSON that cannot end the element around."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

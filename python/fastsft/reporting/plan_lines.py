@@ -1,4 +1,4 @@
-"""The memory plan as lines."""
+"""A memory plan and its predicted speed as lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fastsft.planning.time_model import CENTRAL, HIGH, LOW, predict, why_not
 
 
 def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
-    """One line a part, the largest first, then the sums and the `room` of a rank, if known.
+    """Return a line for each part, largest first, then the sums, and the memory of a rank in `room`.
 
-    Activations of a model that is not native are an estimate, and so is their sum.
+    For generic models, activations and their sum are estimates.
     """
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
@@ -28,26 +28,26 @@ def memory_table(plan: MemoryPlan, room: Room | None = None) -> list[str]:
 
 
 def how_held(setting: Setting) -> str:
-    """Ranks, strategy and precision of a run in words."""
+    """Return ranks, strategy and precision as text."""
     state = setting.state
-    words = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
+    facts = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
     if setting.world_size > 1:
         nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
-        words.append(f"{state.strategy}{nodes}")
+        facts.append(f"{state.strategy}{nodes}")
     narrow = state.compute_dtype != "float32"
-    words.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
+    facts.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
     if setting.adapters or (setting.called is not None and setting.called.layout.frozen_places):
         bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
-        words.append(f"adapters on a frozen model{bits}")
+        facts.append(f"adapters on a frozen model{bits}")
     if state.optimizer != "adamw":
-        words.append(f"optimizer {state.optimizer}")
+        facts.append(f"optimizer {state.optimizer}")
     if state.grad_dtype != "float32":
-        words.append(f"{state.grad_dtype} gradients")
+        facts.append(f"{state.grad_dtype} gradients")
     if not state.sync_each_batch:
-        words.append("gradients reduced once a step")
+        facts.append("gradients reduced once a step")
     if state.offload:
-        words.append("optimizer state on the host")
-    return ", ".join(words)
+        facts.append("optimizer state on the host")
+    return ", ".join(facts)
 
 
 def _sum(name: str, size: int, of: int | None) -> str:
@@ -55,7 +55,7 @@ def _sum(name: str, size: int, of: int | None) -> str:
 
 
 def speed_lines(plan: MemoryPlan) -> list[str]:
-    """Tokens per second, its range, where the time goes, what was assumed. The plan's setting has a gpu."""
+    """Return lines about tokens per second, time shares, and assumptions. The plan's setting has a GPU."""
     gpu, ranks = plan.setting.gpu, plan.setting.world_size
     assert gpu is not None
     if reason := why_not(plan):
@@ -76,7 +76,7 @@ def speed_lines(plan: MemoryPlan) -> list[str]:
 
 
 def speed_record(plan: MemoryPlan) -> dict[str, Any]:
-    """The same for programs: empty without a GPU or a prediction."""
+    """Return the prediction as JSON values; {} without a GPU or a prediction."""
     gpu = plan.setting.gpu
     if gpu is None or why_not(plan):
         return {}
@@ -92,7 +92,7 @@ def speed_record(plan: MemoryPlan) -> dict[str, Any]:
 
 
 def _rounded(number: float) -> str:
-    """Three digits."""
+    """Return a number with three significant digits."""
     return f"{float(f'{number:.3g}'):,.0f}"
 
 

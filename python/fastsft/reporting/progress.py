@@ -1,4 +1,4 @@
-"""Progress of a run on global rank 0: times and numbers of steps, shown on displays."""
+"""Progress of a run on global rank 0: measures steps, and updates displays."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _SECONDS_BETWEEN_SHOWS = 0.1
 
 
 class Progress(TrainerCallback):
-    """Callback that keeps the `status` of a run and shows it; `pace` has its times and tokens.
+    """Callback that keeps and shows the run's `status`; `pace` has its times and tokens.
 
-    stream: the terminal, default standard error. work: for MFU, None if the peak of the device is not known.
+    stream: the terminal, default standard error. work: for MFU, None if the device's peak is unknown.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Progress(TrainerCallback):
             self._set_phase("")
 
     def tokens_per_second(self) -> float:
-        """Return tokens of all ranks per second since the run began, without padding."""
+        """Return tokens per second over all ranks since the run began, without padding."""
         return self.pace.overall_tokens_per_second()
 
     def _set_phase(self, text: str, at_once: bool = True) -> None:

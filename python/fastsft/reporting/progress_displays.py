@@ -1,4 +1,4 @@
-"""Displays of progress on a console: a tqdm bar on a terminal, lines elsewhere."""
+"""Console displays: a tqdm bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProgressBar(Display):
             self._bar.write(console_line(logs) if width is None else readable_line(logs, status.step, width))
 
     def note(self, text: str, status: Status) -> None:
-        """Print only after the end of the bar, which shows phases itself."""
+        """Print only after the bar has ended; before, the bar shows phases."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
 
@@ -62,7 +62,7 @@ class ProgressBar(Display):
 
 
 def bar_format(status: Status, width: int) -> str:
-    """Return tqdm's format of one line of at most `width` - 1 columns."""
+    """Return tqdm's format for a line with at most `width` - 1 columns."""
     count = f"{status.step}/{status.max_steps}"
     if width < _NARROW:
         line = status.phase or f"{count} {status_text(status, width - len(count) - 2)}"
@@ -80,7 +80,7 @@ class ProgressLines(Display):
         self._printed_at = time.monotonic()
 
     def show(self, status: Status) -> None:
-        """Print nothing for steps; print the position of a long phase twice a minute."""
+        """Print nothing for steps; twice a minute, print how far a long phase is."""
         if status.phase and time.monotonic() - self._printed_at > _SECONDS_BETWEEN_PHASE_LINES:
             self.note(status.phase, status)
 
@@ -94,7 +94,7 @@ class ProgressLines(Display):
 
 
 def _position(status: Status) -> str:
-    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # 0 outside of `train`
+    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # 0 outside `train`
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')}{step}"
 
 

@@ -1,4 +1,4 @@
-"""The start page and the end page of a run."""
+"""The start page: model, data, sharding, batches, memory, reports and arguments."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
     from fastsft.reporting.reported_model import ReportedAdapters, ReportedModel
     from fastsft.reporting.reported_run import ReportedRun
 
-_NO_WRAPPING = 10_000  # columns: lines to be copied stay whole
+_NO_WRAPPING = 10_000
 
 
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
-    """The coming run: model, what is trained, data, sharding, batches, steps, memory, reports, arguments.
-
-    others: further argument classes, whose arguments are shown, too.
-    """
+    """Return the page. others: further argument classes, whose arguments are shown, too."""
     args = trainer.args
-    assert trainer.memory_plan is not None  # of a run that trains
+    assert trainer.memory_plan is not None  # the run trains
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("trained", trained_line(trainer.model)),
@@ -53,13 +50,13 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     table = memory_table(trainer.memory_plan, trainer.memory)
     table += process_line(args)
     rows += [("" if number else "memory", line) for number, line in enumerate(table)]
-    words = argument_words(changed_arguments(*others, args))
-    rows += [("" if number else "arguments", line) for number, line in enumerate(_filled(words))]
+    flags = argument_words(changed_arguments(*others, args))
+    rows += [("" if number else "arguments", line) for number, line in enumerate(_filled(flags))]
     return columns(rows)
 
 
 def data_line(trainer: ReportedRun) -> str:
-    """Conversations and tokens, to train on and to evaluate on."""
+    """Return conversation and token counts for training and evaluation."""
     text = _data_text(trainer.train_rows)
     if trainer.eval_dataset is None:
         return text
@@ -72,15 +69,15 @@ def data_line(trainer: ReportedRun) -> str:
 
 
 def labels_row(trainer: ReportedRun) -> list[tuple[str, str]]:
-    """Policy, template and why; nothing where a script made the labels."""
-    words = labels_of(trainer.train_dataset)
-    return [] if words is None else [("labels", words)]
+    """Return the row with mask policy and template; empty if a script made the labels."""
+    labels = labels_of(trainer.train_dataset)
+    return [] if labels is None else [("labels", labels)]
 
 
 def engine_row(trainer: ReportedRun) -> list[tuple[str, str]]:
-    """The engine, where it is not the native one."""
-    words = getattr(trainer.model, "engine_words", "")
-    return [("engine", words)] if words else []
+    """Return the row with the engine; empty for the native engine."""
+    engine = getattr(trainer.model, "engine_words", "")
+    return [("engine", engine)] if engine else []
 
 
 def _data_text(rows: TokenRows) -> str:
@@ -97,9 +94,9 @@ def _data_text(rows: TokenRows) -> str:
 
 
 def compute_line(trainer: ReportedRun) -> str:
-    """Ranks, sharding, precision, device."""
+    """Return ranks, sharding, precision and device."""
     device = trainer.args.device
-    assert trainer.memory_plan is not None  # of a run that trains
+    assert trainer.memory_plan is not None  # the run trains
     kernel = trainer.model.attention_kernel
     return (
         f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
@@ -108,7 +105,7 @@ def compute_line(trainer: ReportedRun) -> str:
 
 
 def batch_line(trainer: ReportedRun) -> str:
-    """Conversations of a step, and tokens of a micro-batch."""
+    """Return conversations per step and tokens per micro-batch."""
     args = trainer.args
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return (
@@ -118,15 +115,15 @@ def batch_line(trainer: ReportedRun) -> str:
 
 
 def batch_warning(trainer: ReportedRun) -> Iterator[str]:
-    """A line where one step takes more conversations than there are."""
+    """Yield a warning if a step takes more conversations than there are."""
     args, there = trainer.args, len(trainer.train_rows)
-    wanted = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    if wanted > there:
-        yield f"a step takes {wanted:,} conversations, and {there:,} are there: each step is a whole epoch"
+    needed = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    if needed > there:
+        yield f"a step takes {needed:,} conversations, and {there:,} are there: each step is a whole epoch"
 
 
 def process_line(args: TrainingArguments) -> list[str]:
-    """On a CPU: what the process holds next to the plan, so that the bar's peak is no surprise."""
+    """Return a line on the process's memory on a CPU, which is part of the bar's peak."""
     if args.device.type != "cpu":
         return []
     held = size_text(peak_memory("cpu"))
@@ -134,7 +131,7 @@ def process_line(args: TrainingArguments) -> list[str]:
 
 
 def steps_line(trainer: ReportedRun) -> str:
-    """Length and schedule."""
+    """Return step count and schedule."""
     args, plan = trainer.args, trainer.plan
     warmup = args.get_warmup_steps(plan.max_steps)
     return (
@@ -144,7 +141,7 @@ def steps_line(trainer: ReportedRun) -> str:
 
 
 def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
-    """A line where the run ends within its warm-up; of --max_steps the arguments have said so."""
+    """Yield a warning if the run ends within its warm-up; for --max_steps the arguments have warned."""
     args, steps = trainer.args, trainer.plan.max_steps
     warmup = args.get_warmup_steps(steps)
     if args.max_steps <= 0 and args.warmup_steps >= 1 and warmup >= steps and warms_up(args):
@@ -152,7 +149,7 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def packing_line(trainer: ReportedRun) -> str:
-    """Micro-batches, their size, how evenly ranks work, and what padding would have added."""
+    """Return micro-batches, their size, the balance between ranks, and the padding avoided."""
     packed, rows = trainer.packing(), trainer.train_rows
     if not rows.is_exact:
         return f"rows are packed as they are read, into micro-batches of {trainer.token_budget:,} tokens"
@@ -167,7 +164,7 @@ def packing_line(trainer: ReportedRun) -> str:
 
 
 def reports_line(args: TrainingArguments, max_steps: int) -> str:
-    """Other places where the course of the run of `max_steps` can be seen."""
+    """Return where the run reports: trackers, curves, log intervals."""
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
     if "tensorboard" in (args.report_to or ()):
         shown.append(f"tensorboard --logdir {args.logging_dir}")
@@ -183,23 +180,23 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
     return ", ".join(shown)
 
 
-def _filled(words: list[str]) -> list[str]:
-    """Words into lines of the page, each flag next to its value."""
+def _filled(flags: list[str]) -> list[str]:
+    """Join flags to page-wide lines, each next to its value."""
     lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + 1 + len(word) <= page_width() - 12:
-            lines[-1] += f" {word}"
+    for flag in flags:
+        if lines and len(lines[-1]) + 1 + len(flag) <= page_width() - 12:
+            lines[-1] += f" {flag}"
         else:
-            lines.append(word)
+            lines.append(flag)
     return lines
 
 
-# Set by the run itself, or shown elsewhere on the start page.
+# The run sets these itself, or shows them elsewhere on the page.
 _LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")
 
 
 def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
-    """Name -> value of the fields that were given, or are not what a fresh instance of their class has."""
+    """Return names and values for fields that were given or differ from their defaults."""
     changed = {}
     for instance in instances:
         usual, given = _usual(type(instance)), given_fields(instance)
@@ -215,12 +212,12 @@ def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
 
 
 def argument_words(changed: dict[str, Any]) -> list[str]:
-    """`--name value`, one text a field, quoted as a shell needs it."""
+    """Return `--name value` for each field, quoted for a shell."""
     return [f"--{name} {shlex.quote(_word(value))}" for name, value in changed.items()]
 
 
 def _usual(kind: type) -> dict[str, Any]:
-    """The defaults, as they are after the class has settled them; a subclass may need more than nothing."""
+    """Return the resolved defaults; the fields' own defaults for a subclass that needs arguments."""
     try:
         fresh = kind()
     except (TypeError, ValueError):
@@ -240,26 +237,26 @@ _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def trained_line(model: ReportedModel) -> str:
-    """`LoRA r 8, alpha 16 on q_proj, v_proj: 1.2 M of 6.7 B parameters (0.018%)`; else `all ...`."""
+    """Return for example `LoRA r 8, alpha 16 on q_proj: 1.2 M of 6.7 B parameters (0.018%)`, or `all ...`."""
     if model.adapter_facts() is None:
         return f"all {model.num_parameters():,} parameters"
     adapted = cast("ReportedAdapters", model)  # only adapted models have facts
     settings, targets = adapted.settings, adapted.targets
-    ranks = sorted({each.rank for each in targets.adapters})
+    ranks = sorted({adapter.rank for adapter in targets.adapters})
     rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
     trained, total = adapted.num_trained_parameters(), model.num_parameters()
-    words = [f"r {rank}", f"alpha {settings.lora_alpha:g}{' by sqrt(r)' if settings.use_rslora else ''}"]
+    facts = [f"r {rank}", f"alpha {settings.lora_alpha:g}{' by sqrt(r)' if settings.use_rslora else ''}"]
     if settings.lora_dropout:
-        words.append(f"dropout {settings.lora_dropout:g}")
+        facts.append(f"dropout {settings.lora_dropout:g}")
     modules = ", ".join(targets.modules)
     more = f" and {len(targets.trained)} tensors of the model" if targets.trained else ""
     counts = f"{count_text(trained)} of {count_text(total)} parameters ({100 * trained / total:.2g}%)"
     base = ", base model in 4 bits (NF4)" if adapted.four_bits else ""
-    return f"LoRA {', '.join(words)} on {modules}{more}: {counts}{base}"
+    return f"LoRA {', '.join(facts)} on {modules}{more}: {counts}{base}"
 
 
 def count_text(count: int) -> str:
-    """`6.7 B`, `1.2 M`, `3 k`: two digits, or those of a whole number."""
+    """Return for example `6.7 B`, `1.2 M` or `3 k`."""
     for size, unit in _UNITS:
         if count >= size:
             return f"{count / size:.3g} {unit}" if count >= 100 * size else f"{count / size:.2g} {unit}"

@@ -1,4 +1,4 @@
-"""Status of a run: its numbers as text, as events for a parent process, and the reason of an early end."""
+"""Status of a run: as text, as events for a parent process, and the reason for an early end."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Run:
 
 @dataclass
 class Status:
-    """Numbers of the newest step. None: not known yet, or not known on this device (MFU on a CPU).
+    """Numbers from the newest step. None: not known yet, or not known on this device (MFU on a CPU).
 
-    tokens_per_second: of all ranks, without padding. utilization: MFU, 0 to 1. peak_memory: bytes of rank 0,
-    on its GPU if it has a GPU. phase: work between steps, such as `evaluating 3/12`, else "".
+    tokens_per_second: over all ranks, without padding. utilization: MFU, 0 to 1. peak_memory [bytes]: on rank
+    0, on its GPU if there is a GPU. phase: work between steps, such as `evaluating 3/12`, else "".
     """
 
     step: int = 0
@@ -61,7 +61,7 @@ _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
 
 
 def status_text(status: Status, width: int) -> str:
-    """Return the most important fields that fit into `width` characters; at least one field."""
+    """Return the most important fields that fit into `width` characters; at least a field."""
     values = [(priority, text, getattr(status, name)) for name, priority, text in _FIELDS]
     shown = [(priority, text(value)) for priority, text, value in values if value is not None and text(value)]
     while len(shown) > 1 and len(", ".join(text for _, text in shown)) > width:
@@ -70,7 +70,7 @@ def status_text(status: Status, width: int) -> str:
 
 
 class Display:
-    """Base class of progress displays; each method is called for one kind of event."""
+    """Base class for progress displays; each method handles an event."""
 
     def begin(self, status: Status, run: Run) -> None:
         """Training begins at `status.step`."""
@@ -119,7 +119,7 @@ class ProgressEvents(Display):
         self._send("end")
 
     def _send(self, event: str, **values: object) -> None:
-        """Write one line; NaN and infinity become words that Python's json reads."""
+        """Write a line; NaN and infinity become words that Python's json reads."""
         if self._fd is None:
             return
         data = (json.dumps({"event": event, **values}) + "\n").encode()
@@ -133,7 +133,7 @@ class ProgressEvents(Display):
 
 
 def stop_reason(error: BaseException) -> str:
-    """Return the name of the signal, else the type of the error and the first line of its message."""
+    """Return the signal's name, else the error's type and the first line of its message."""
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _SIGNAL_BASE:
         return signal_name(error.code - _SIGNAL_BASE)
     first = (str(error).splitlines() or [""])[0]

@@ -21,9 +21,9 @@ _WINDOW = 50
 
 
 class Pace:
-    """Times of steps, and of phases such as evaluation and saving, which belong to no step.
+    """Times for steps, and for phases such as evaluation and saving, which belong to no step.
 
-    The speed is the mean of the newest 50 steps, without the first two. clock: returns seconds.
+    The speed is a mean over the newest 50 steps, without the first two. clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ class Pace:
         self._phases: dict[str, list[float]] = {}
 
     def step_done(self, step: int, tokens: int) -> None:
-        """Record the end of step number `step`. tokens: of all ranks, without padding."""
+        """Record that step number `step` has ended. tokens: over all ranks, without padding."""
         now = self._clock()
         timed = (now - self._mark, tokens)
         self._mark, self.step, self.tokens = now, step, self.tokens + tokens
@@ -52,7 +52,7 @@ class Pace:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Record the time inside as that of phase `name`."""
+        """Record the time inside as phase `name`."""
         began = self._clock()
         try:
             yield
@@ -68,32 +68,32 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Time from the beginning of the run to its end, or until now."""
+        """Time since the run began, until it ended."""
         return (self._clock() if self._ended is None else self._ended) - self.started
 
     def seconds_per_step(self) -> float | None:
-        """Return the mean time of a step; None before the first step."""
+        """Return the mean step time; None before the first step."""
         steps = self._steps or self._warm_up
         return sum(seconds for seconds, _ in steps) / len(steps) if steps else None
 
     def tokens_per_second(self) -> float:
-        """Return the tokens of all ranks per second of steps; 0 before the first step."""
+        """Return tokens per second of step time, over all ranks; 0 before the first step."""
         steps = self._steps or self._warm_up
         return sum(tokens for _, tokens in steps) / max(sum(seconds for seconds, _ in steps), 1e-9)
 
     def overall_tokens_per_second(self) -> float:
-        """Return tokens per second since the run began, with the time of evaluation and saving."""
+        """Return tokens per second since the run began; evaluation and saving count."""
         return self.tokens / max(self.seconds, 1e-9)
 
     def phase_seconds(self, name: str) -> float | None:
-        """Return the mean time of a phase; None before the first."""
+        """Return the mean phase time; None before the first."""
         times = self._phases.get(name)
         return sum(times) / len(times) if times else None
 
     def seconds_left(self, max_steps: int, phases_left: dict[str, int]) -> float | None:
-        """Return the time until the end of the run; None before the first step.
+        """Return the time until the run ends; None before the first step.
 
-        phases_left: how many phases of each name are to come. Phases that have not occurred yet count 0.
+        phases_left: how many phases are to come, by name. Phases that have not occurred yet count 0.
         """
         per_step = self.seconds_per_step()
         if per_step is None:
@@ -104,21 +104,21 @@ class Pace:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs of training on one token, and peak FLOP/s of all devices together."""
+    """FLOPs to train on a token, and peak FLOP/s over all devices."""
 
     flops_per_token: float
     peak_flops: float
 
     def utilization(self, tokens_per_second: float) -> float:
-        """Return MFU, the share of the peak."""
+        """Return MFU, the peak's share that is used."""
         return tokens_per_second * self.flops_per_token / self.peak_flops
 
 
 def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
-    """Return the mean over a data set of `num_tokens` tokens whose squared lengths sum to `num_pairs`.
+    """Return the mean over a data set with `num_tokens` tokens whose squared lengths sum to `num_pairs`.
 
-    cost: of _C.conversation_cost. Its quadratic part includes the recomputation in attention's backward pass,
-    which MFU by convention leaves out: six sevenths remain.
+    cost: from _C.conversation_cost. Its quadratic part includes the recomputation in attention's backward
+    pass, which MFU by convention leaves out: six sevenths remain.
     """
     linear, quadratic = cost[:2]
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
@@ -138,7 +138,7 @@ class HasRows(Protocol):
 
 
 def work_of(trainer: HasRows) -> Work | None:
-    """Return the work of a trainer; None on a CPU, in float32, or on a GPU whose peak is not known."""
+    """Return a trainer's work; None on a CPU, in float32, or on a GPU whose peak is unknown."""
     args, rows = trainer.args, trainer.train_rows
     if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
         return None

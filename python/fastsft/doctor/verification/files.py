@@ -1,4 +1,4 @@
-"""Files against what fastsft noted when it wrote them, and the state of a checkpoint."""
+"""Checks for files against recorded checksums, and for a checkpoint's state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_NAMED = 5
 
 
 def check_files(subject: ExaminedDirectory) -> str:
-    """Every file of the manifest, or on record as written by fastsft, is there with its checksum."""
+    """Check the checksums in the manifest, or those recorded when fastsft wrote the files."""
     folder = subject.directory
     if (folder / "manifest.json").exists():
         problems = list(_C.verify_directory(str(folder)))
@@ -41,7 +41,7 @@ def _step(subject: ExaminedDirectory, manifest: _C.Manifest) -> str:
 
 
 def _against_record(folder: Path) -> str:
-    """Of a finished model: what fastsft wrote last under each name."""
+    """Check a finished model against the last checksum recorded for each file."""
     absent = [name for name in _files_of_end(folder) if not (folder / name).is_file()]
     if absent:
         raise ProblemError(
@@ -72,7 +72,7 @@ def _against_record(folder: Path) -> str:
 
 
 def _files_of_end(folder: Path) -> list[str]:
-    """Names that a run left when it was over, as it says itself."""
+    """Return the file names that the run recorded at its end."""
     try:
         files = read_json_object(folder / RECORD_NAME).get("files")
     except ValueError:
@@ -81,7 +81,7 @@ def _files_of_end(folder: Path) -> list[str]:
 
 
 def check_state(subject: ExaminedDirectory) -> str:
-    """Progress, optimizer and generators, which a run needs to resume."""
+    """Check the state from which a run resumes: progress, optimizer and random generators."""
     folder = subject.directory
     if not subject.is_checkpoint:
         return "a model, no checkpoint: there is no state of a run"
@@ -100,7 +100,7 @@ def check_state(subject: ExaminedDirectory) -> str:
 
 
 def _faults(path: Path) -> Iterator[str]:
-    """Values of the optimizer that are not finite; a unit is in memory at a time."""
+    """Yield a line for each optimizer tensor with values that are not finite; unit by unit."""
     import torch
 
     reader = _C.SafetensorsReader(str(path))
@@ -112,6 +112,6 @@ def _faults(path: Path) -> Iterator[str]:
 
 
 def named(names: list[str]) -> str:
-    """The first few of them, one a line."""
+    """Return the first few names, each on a line."""
     more = len(names) - _MOST_NAMED
     return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")
