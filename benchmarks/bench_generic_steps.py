@@ -30,8 +30,8 @@ from stream_trainer import pad
 import bench_step
 from bench_generic import config_of, options_of
 from fastsft import _C
-from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.packing_trial import why_padded
 from harness import check_losses
 

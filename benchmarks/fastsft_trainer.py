@@ -21,7 +21,7 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks import TrainerCallback
 from fastsft.data import make_supervised_data_module
-from fastsft.lora.opening import open_model
+from fastsft.lora.attach import open_model
 from fastsft.tokenizer import Tokenizer
 from fastsft.trainer import Trainer
 from harness import peak_resident_bytes

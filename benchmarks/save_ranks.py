@@ -25,9 +25,9 @@ import numpy as np
 
 from fastsft import _C, saving
 from fastsft.checkpoint import saver as checkpoint_saver
-from fastsft.model.directory import ModelForm
+from fastsft.model.model_save import ModelForm
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.save_place import file_system_of
+from fastsft.ranks.output_directory import file_system_of
 from fastsft.runtime.place import launch
 from saving_run import make_trainer
 
@@ -118,7 +118,7 @@ class Dcp:
         )
 
     def done(self) -> bool:
-        from fastsft.ranks.agreement import on_any_rank
+        from fastsft.ranks.exchange import on_any_rank
 
         assert self.future is not None
         return not on_any_rank(not self.future.done())

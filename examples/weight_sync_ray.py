@@ -68,10 +68,10 @@ class Rollout:
         self._receiver: WeightReceiver | None = None
         self._digest = ""
 
-    def join(self, port: int, plan: str, backend: str) -> None:
+    def join(self, port: int, plan: str) -> None:
         """Become rank 1 of the trainer's weight group."""
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
-        group = WeightGroup(store, 1, 2, backend=backend, timeout_s=DEADLINE_S)
+        group = WeightGroup(store, 1, 2, timeout_s=DEADLINE_S)
         self._receiver = WeightReceiver(
             group, SyncPlan.from_json(plan), self._load, mode="native", deadline_s=DEADLINE_S
         )
@@ -113,8 +113,8 @@ class Rollout:
 class Syncs(TrainerCallback):
     """Every `every` steps: the next of the three ways. events: (step, way, same weights, completion)."""
 
-    def __init__(self, rollout: Any, job: Path, every: int, backend: str) -> None:
-        self._rollout, self._every, self._backend = rollout, every, backend
+    def __init__(self, rollout: Any, job: Path, every: int) -> None:
+        self._rollout, self._every = rollout, every
         self._job = job
         self._coordinator = CheckpointCoordinator(CheckpointMonitor(default_local_dir=str(job)))
         self._synchronizer = ray.remote(Synchronizer).options(num_cpus=0, max_concurrency=8).remote()
@@ -156,8 +156,8 @@ class Syncs(TrainerCallback):
     def _meet(self) -> WeightGroup:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         plan = sync_plan(self.engine).to_json()
-        joining = self._rollout.join.remote(self._store.port, plan, self._backend)
-        group = WeightGroup(self._store, 0, 2, backend=self._backend, timeout_s=DEADLINE_S)
+        joining = self._rollout.join.remote(self._store.port, plan)
+        group = WeightGroup(self._store, 0, 2, timeout_s=DEADLINE_S)
         ray.get(joining, timeout=DEADLINE_S)
         return group
 
@@ -180,7 +180,7 @@ def make_trainer(folder: Path, steps: int, callback: Any) -> Trainer:
     return Trainer(model, tokenizer=tokenizer, args=args, callbacks=[callback], **module)
 
 
-def run(folder: Path, steps: int, every: int, backend: str = "gloo") -> list[tuple[int, str, bool, str]]:
+def run(folder: Path, steps: int, every: int) -> list[tuple[int, str, bool, str]]:
     """Train for `steps` steps with a sync every `every`; (step, way, same weights, completion) of each."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "conversations.json"
@@ -188,7 +188,7 @@ def run(folder: Path, steps: int, every: int, backend: str = "gloo") -> list[tup
     make_model(folder / "untrained", data, seed=0)
     rollout = ray.remote(Rollout).options(num_cpus=0).remote(str(folder / "untrained"))
     ray.get(rollout.generate.remote(PROMPT, 1), timeout=STARTING_S)
-    syncs = Syncs(rollout, folder / "job", every, backend)
+    syncs = Syncs(rollout, folder / "job", every)
     trainer = make_trainer(folder, steps, syncs)
     syncs.engine = FastsftEngine(trainer)
     trainer.train()
@@ -202,11 +202,10 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("rollouts"))
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--every", type=int, default=3, help="steps between syncs")
-    parser.add_argument("--backend", choices=["gloo", "shared_memory"], default="gloo", help="of broadcasts")
     args = parser.parse_args()
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
     try:
-        events = run(args.output_dir, args.steps, args.every, args.backend)
+        events = run(args.output_dir, args.steps, args.every)
     finally:
         ray.shutdown()
     assert all(same for _, _, same, _ in events), "the actor has other weights than the trainer"

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 # Members of groups are threads of one process in many tests, and some groups are no Transport's: see
-# weight_sync/transport.py. Read when the first collective runs.
+# weight_sync/groups.py. Read when the first collective runs.
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
 
 # A shell has what it starts in the background ignore interrupts, and so would all that tests start.
@@ -139,7 +139,7 @@ def fake_saving(monkeypatch: pytest.MonkeyPatch) -> Any:
     from fake_run import saving_module
 
     module = saving_module()
-    monkeypatch.setattr("fastsft.trainer.trainer.CheckpointSaver", module.CheckpointSaver)
+    monkeypatch.setattr("fastsft.trainer.checkpoints.CheckpointSaver", module.CheckpointSaver)
     for name in ("load_checkpoint", "newest_checkpoint"):
         monkeypatch.setattr(f"fastsft.trainer.resume.{name}", getattr(module, name))
     return module

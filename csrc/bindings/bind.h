@@ -28,7 +28,6 @@ void bind_chat(pybind11::module_& module);
 void bind_chat_labels(pybind11::module_& module);
 void bind_sync(pybind11::module_& module);
 void bind_sync_engine(pybind11::module_& module);
-void bind_sync_memory(pybind11::module_& module);
 void bind_shard(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 

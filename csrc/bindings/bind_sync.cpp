@@ -72,9 +72,18 @@ void bind_plan(py::module_& module) {
   module.def("check_same_plan", &check_same_plan, "hashes"_a, Unlocked());
 }
 
+// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
+// the last to let go of one: torch then asks for the interpreter, and a process that ends is
+// aborted.
+struct HeldTensors {
+  Tensors tensors;
+};
+
 }  // namespace
 
 void bind_sync(py::module_& module) {
+  py::class_<HeldTensors>(module, "HeldTensors")
+      .def(py::init([](Tensors tensors) { return HeldTensors{std::move(tensors)}; }), "tensors"_a);
   py::class_<SyncPiece>(module, "SyncPiece")
       .def_readonly("tensor", &SyncPiece::tensor)
       .def_readonly("begin", &SyncPiece::begin)

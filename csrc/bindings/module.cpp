@@ -28,5 +28,4 @@ PYBIND11_MODULE(_C, module) {
   bind_model_decoder(module);
   bind_checkpoint_parts(module);
   bind_sync_engine(module);
-  bind_sync_memory(module);
 }

@@ -68,7 +68,6 @@ __all__: list[str] = [
     "SafetensorsReader",
     "SafetensorsWriter",
     "Schedule",
-    "SharedMemory",
     "StateOptions",
     "StepResult",
     "StepSource",
@@ -1251,6 +1250,9 @@ class CalledModel:
         Of every unit the tensors: (name, shape, first element).
         """
 
+class HeldTensors:
+    def __init__(self, tensors: collections.abc.Sequence[torch.Tensor]) -> None: ...
+
 class SyncPiece:
     @property
     def begin(self) -> int: ...
@@ -1861,26 +1863,6 @@ class CheckpointStaging:
         """
         that the copy takes
         """
-
-class HeldTensors:
-    def __init__(self, tensors: collections.abc.Sequence[torch.Tensor]) -> None: ...
-
-class SharedMemory:
-    def __init__(
-        self,
-        name: str,
-        rank: typing.SupportsInt | typing.SupportsIndex,
-        size: typing.SupportsInt | typing.SupportsIndex,
-        slot_bytes: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-    def abort(self) -> None: ...
-    def all_gather(
-        self, mine: torch.Tensor, all: torch.Tensor, deadline_s: typing.SupportsFloat | typing.SupportsIndex
-    ) -> None: ...
-    def broadcast(
-        self, tensor: torch.Tensor, deadline_s: typing.SupportsFloat | typing.SupportsIndex
-    ) -> None: ...
-    def meet(self, deadline_s: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 
 def available_bytes(path: str) -> int: ...
 def balance(

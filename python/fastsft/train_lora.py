@@ -25,7 +25,7 @@ from fastsft import train as _train
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.lora import LoraScriptArguments as LoraArguments
 from fastsft.llama2_flash_attn_monkey_patch import replace_llama_attn_with_flash_attn
-from fastsft.lora.peft_state import get_peft_state_maybe_zero_3, maybe_zero_3
+from fastsft.lora.peft_modules import get_peft_state_maybe_zero_3, maybe_zero_3
 from fastsft.program.main import run_script
 from fastsft.train import Trainer, make_supervised_data_module
 
@@ -61,8 +61,8 @@ def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: o
             raise ValueError(
                 f"fastsft.train_lora.{name} was set, which train() does not use: set it in {where}"
             )
-    return _train.train_with(LoraArguments, arguments, flags)
+    return _train.train(arguments, lora_class=LoraArguments, **flags)
 
 
 if __name__ == "__main__":
-    run_script(train)
+    run_script(train, runs_scripts=False)

@@ -27,4 +27,4 @@ from fastsft.train import train
 __all__ = ["replace_llama_attn_with_xformers_attn", "train"]
 
 if __name__ == "__main__":
-    run_script(train)
+    run_script(train, runs_scripts=False)

@@ -9,7 +9,8 @@ import transformers
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import as_arguments
 from fastsft.runtime import messages as notices
-from fastsft.trainer import Trainer, preflight
+from fastsft.trainer import Trainer
+from fastsft.trainer.compat import overrides as preflight
 
 THEIRS = {field.name: field for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
 # What means the same in other words, or is settled by the place where the program runs.

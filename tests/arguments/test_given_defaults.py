@@ -21,7 +21,7 @@ from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli import plan
 from fastsft.data.called_rows import refuse_label_flags
-from fastsft.lora.requested import check_same_settings
+from fastsft.lora.attach import check_same_settings
 from fastsft.lora.settings import LoraSettings
 from fastsft.reporting.start_page import changed_arguments
 from tiny_models import write_model

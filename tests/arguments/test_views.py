@@ -12,7 +12,7 @@ from transformers.training_args import ParallelMode
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.trainer.log_level import use_log_level
+from fastsft.trainer.setup import use_log_level
 
 SETS = [
     {},

@@ -13,8 +13,8 @@ from fastsft.cli.verify import verify
 from fastsft.doctor.check import FAILED, OK
 from fastsft.doctor.model_files import words_read_past, written_by
 from fastsft.doctor.verification import library
-from fastsft.model.choice import open_model
 from fastsft.model.conversion import convert_model
+from fastsft.model.engine_choice import open_model
 from tiny_models import write_model
 from version_words import newer, older
 

@@ -19,7 +19,7 @@ from fastsft import _C, data
 from fastsft.data import content_digest
 from fastsft.data.cache_directory import only_writer, remove_forgotten
 from fastsft.data.content_digest import file_digest
-from fastsft.ranks.save_place import file_system_of
+from fastsft.ranks.output_directory import file_system_of
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 from planted import state

@@ -35,7 +35,7 @@ def test_the_last_checkpoint_stays_until_the_model_is_on_disk(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
 ) -> None:
     flags = {**best, "save_total_limit": 1, "per_device_train_batch_size": 4 // ranks}
-    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    fault = ("place", "fastsft.model.model_save:finish_save_in_flight", "kill")
     run = warm.start(flags, tmp_path / "out", ranks, fault=fault)
     assert run.wait(60) == [-signal.SIGKILL] * ranks
     assert checkpoints(tmp_path / "out") == ["checkpoint-3", "checkpoint-6"]
@@ -52,7 +52,7 @@ def test_a_damaged_best_checkpoint_costs_a_line(
     warm: WarmRanks, best: dict[str, Any], tmp_path: Path, ranks: int
 ) -> None:
     flags, output = {**best, "per_device_train_batch_size": 4 // ranks}, tmp_path / "out"
-    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    fault = ("place", "fastsft.trainer.checkpoints:BestModel.load", "kill")
     assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
     weights = output / "checkpoint-3" / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -77,7 +77,7 @@ def test_a_damaged_optimizer_state_leaves_the_best_model(
     """The last checkpoint, the only one that can be resumed, stays then."""
     flags = {**best, "per_device_train_batch_size": 4 // ranks, "save_total_limit": 1}
     flags, output = {**flags, **({"lora": True, "lora_r": 1} if of_lora else {})}, tmp_path / "out"
-    fault = ("place", "fastsft.trainer.best_model:BestModel.load", "kill")
+    fault = ("place", "fastsft.trainer.checkpoints:BestModel.load", "kill")
     assert warm.start(flags, output, ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
     state = next((output / "checkpoint-3").glob("optimizer-*"))
     content = bytearray(state.read_bytes())

@@ -61,7 +61,7 @@ def test_fewer_steps_than_were_trained_are_refused(
     """Of a run that has not ended: its checkpoint is not the model of fewer steps."""
     output = tmp_path / "out"
     flags = {**short, "per_device_train_batch_size": 4 // ranks, "save_steps": 2}
-    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    fault = ("place", "fastsft.model.model_save:finish_save_in_flight", "kill")
     assert warm.start({**flags, "max_steps": 4}, output, ranks, fault=fault).wait(60) == [-9] * ranks
     for fewer in ({"max_steps": 3}, {"num_train_epochs": 0.5}):
         run = warm.start({**flags, **fewer}, output, ranks)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from e2e.command_line import TRAINER, tensors
 from fastsft.cli import main as cli
-from fastsft.lora.chat import open_chat_model
+from fastsft.lora.merge import open_chat_model
 from recorded_models import write_recorded
 from warm_ranks import OF_GENERIC_RUNS, WarmRanks, losses
 

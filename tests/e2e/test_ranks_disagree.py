@@ -148,10 +148,14 @@ def test_other_weights_of_the_same_shape(
     ("target", "value", "expected"),
     [
         ("torch:__version__", "2.12.0", "version of torch: rank 0 has"),
-        ("fastsft.ranks.settled:_installed", "9.9", "version of transformers: rank 0 has"),
+        ("fastsft.ranks.comparison:_installed", "9.9", "version of transformers: rank 0 has"),
         ("fastsft:__version__", "9.0", "version of fastsft: rank 0 has"),
-        ("fastsft.ranks.settled:code_checksum", "called", "build of fastsft (checksum of its code): rank 0"),
-        ("fastsft.ranks.roll_call:_FORM", 2, "rank 1 runs another version of fastsft"),
+        (
+            "fastsft.ranks.comparison:code_checksum",
+            "called",
+            "build of fastsft (checksum of its code): rank 0",
+        ),
+        ("fastsft.ranks.rendezvous:_FORM", 2, "rank 1 runs another version of fastsft"),
     ],
 )
 def test_another_program(

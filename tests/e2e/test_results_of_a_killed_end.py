@@ -28,7 +28,7 @@ def test_results_are_those_of_the_model(
         warm.start(flags, output).finish()
     flags = {**flags, "num_train_epochs": 2}
     warm.start(flags, tmp_path / "whole").finish()
-    fault = ("place", "fastsft.model.directory:finish_save_in_flight", "kill")
+    fault = ("place", "fastsft.model.model_save:finish_save_in_flight", "kill")
     assert warm.start(flags, output, fault=fault).wait(60) == [-signal.SIGKILL]
     assert "{'loss'" not in warm.start(flags, output).finish()
     for split, name in (("train", "train_loss"), ("eval", "eval_loss")):

@@ -184,7 +184,7 @@ def test_another_failure_of_the_save_ends_all_ranks(
     warm: WarmRanks, two_steps: dict[str, Any], tmp_path: Path
 ) -> None:
     """Every rank says how its attempt ended: none is left in an exchange that another has not joined."""
-    fault = ("fail_with", "fastsft.model.directory:write_small_files", errno.EACCES, [0])
+    fault = ("fail_with", "fastsft.model.model_save:write_small_files", errno.EACCES, [0])
     run = warm.start(spread(two_steps, 2), tmp_path / "out", 2, fault=fault)
     assert run.wait(30) == [1, 3]
     assert "Permission denied" in run.text(0, "err") and "rank 0 failed: " in run.text(1, "err")

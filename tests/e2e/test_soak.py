@@ -49,7 +49,7 @@ def test_ten_thousand_steps(tmp_path: Path) -> None:
         model, tmp_path / "out", max_steps=steps, save_steps=10, save_total_limit=2, logging_steps=1000
     )
     held = Held()
-    trainer.callbacks.callbacks.append(held)
+    trainer.callback_handler.callbacks.append(held)
     trainer.train()
     assert trainer.state.global_step == steps and len(held.resident) >= 3
     print(held.resident, held.descriptors)

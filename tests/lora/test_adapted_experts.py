@@ -20,7 +20,7 @@ from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.generic_model import GenericAdaptedModel
 from fastsft.lora.merge import MergedModel, merge_adapter
 from fastsft.lora.settings import LoraSettings
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.train_lora import train as train_lora
 from generic_engines import library_model
 from inspected_models import LLAMA

@@ -15,12 +15,12 @@ from transformers import AutoModelForCausalLM
 import fastsft
 from engines import planned_bytes
 from fastsft import _C
-from fastsft.lora.generic_model import targets_of, with_peft
+from fastsft.lora.generic_model import read_targets, with_peft
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.peft_modules import engine_name
 from fastsft.lora.settings import LoraSettings
-from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.runtime.messages import collected
 from generic_engines import (
     by_files,
@@ -86,7 +86,7 @@ def engine_of(config_json: str, settings: LoraSettings, values: dict[str, torch.
     packs, recompute = how.pop("packs", False), how.pop("recompute", False)
     made = generic_model(config_json, settings, recompute=recompute, packs=packs)
     groups = {name: how.pop(name) for name in list(how) if name.endswith("group")}
-    engine = _C.Engine(config_json, _C.StateOptions(**how), model=made.called(), **groups)
+    engine = _C.Engine(config_json, _C.StateOptions(**how), model=made.for_engine(), **groups)
     assert set(engine.parameter_shapes) == set(values)
     for name, value in values.items():
         engine.set_parameter(name, value)
@@ -132,7 +132,7 @@ def test_targets_are_those_of_peft(name: str) -> None:
     model_type, config = MODELS[name]
     model = peft_model(model_type, SETTINGS, **config)
     empty = with_peft(empty_model(json.loads(config_of(model.get_base_model())), torch.float32), SETTINGS)
-    shapes = targets_of(empty, SETTINGS).shapes()
+    shapes = read_targets(empty, SETTINGS).shapes()
     found = {
         engine_name(each): tuple(one.shape) for each, one in model.named_parameters() if one.requires_grad
     }

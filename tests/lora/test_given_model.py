@@ -251,7 +251,7 @@ def test_a_resized_model_goes_on_whether_its_base_model_is_found_or_not(found: s
     base, away = tmp_path / "base", tmp_path / "away"
     model().save_pretrained(base if found == "at the begin" else away)
     whole = _grown(tmp_path, base, 1)
-    assert bool(whole.model.saved_along()) == (found == "at the begin")
+    assert bool(whole.model.extra_tensors()) == (found == "at the begin")
     whole.train()
     (base if found == "at the begin" else away).rename(away if found == "at the begin" else base)
     assert go_on_from_step_2(_grown(tmp_path, base, 1)) == losses(whole)
@@ -290,7 +290,7 @@ def test_a_base_model_of_another_type_goes_on_with_a_line(tmp_path: Path) -> Non
 def test_the_identity_of_the_base_weights_asks_once_what_is_saved_along(tmp_path: Path, monkeypatch) -> None:
     """It walks the module, and each checkpoint has the identity."""
     trained = ours(tmp_path, Plain(), module=wrapped(**_QV)).model
-    asked, saved_along = [], trained.saved_along
-    monkeypatch.setattr(trained, "saved_along", lambda: asked.append(1) or saved_along())
+    asked, extra_tensors = [], trained.extra_tensors
+    monkeypatch.setattr(trained, "extra_tensors", lambda: asked.append(1) or extra_tensors())
     assert trained.base_weights().startswith("values of float32: ")
     assert len(asked) == 1

@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM
 from fastsft.arguments import LoraArguments
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import adapter_config_text
-from fastsft.lora.opening import open_model
-from fastsft.lora.trained_model import as_trained_model
+from fastsft.lora.attach import as_trained_model, open_model
 from fastsft.runtime.messages import collected
 from tiny_models import write_model
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from fastsft.lora.generic_model import GenericAdaptedModel, targets_of, with_peft
+from fastsft.lora.generic_model import GenericAdaptedModel, read_targets, with_peft
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.settings import LoraSettings
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.model.generic.empty_model import empty_model
 from fastsft.runtime.messages import collected
 from generic_engines import library_model
@@ -74,7 +74,7 @@ def test_what_cannot_be_trained_is_refused(name: str, fields: dict[str, Any], me
     model_type, config = MODELS[name]
     empty = empty_model(json.loads(config_of(library_model(model_type, **config))), torch.float32)
     with pytest.raises(ValueError, match=message):
-        targets_of(with_peft(empty, settings_of(**fields)), settings_of(**fields))
+        read_targets(with_peft(empty, settings_of(**fields)), settings_of(**fields))
 
 
 def test_a_name_that_matches_nothing_is_said(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from fastsft.lora.adapted_model import initial_values
 from fastsft.lora.adapter_files import AdapterDirectory, write_adapter
-from fastsft.lora.initial import initial_values
 from fastsft.lora.modules import modules_of
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import check_joined, resolve, settled
+from fastsft.lora.targets import check_joined, resolve, with_unique_patterns
 from fastsft.runtime.messages import collected
 from tiny_models import CONFIGS
 
@@ -255,4 +255,4 @@ def test_patterns_that_do_not_overlap_stay_as_they_are() -> None:
     config = {**_SIZES, **CONFIGS["untied"]}
     for pattern in ({"v_proj": 5, r"layers\.1.*q_proj": 3}, {"q_proj": 5, r".*layers\.0.*": 5}):
         settings = LoraSettings(target_modules=("q_proj", "v_proj"), rank_pattern=pattern, r=2)
-        assert settled(settings, resolve(settings, config)) == settings
+        assert with_unique_patterns(settings, resolve(settings, config)) == settings

@@ -20,7 +20,7 @@ from fastsft.model.attention_kernel import (
     Trial,
     difference,
     faster_kernel,
-    settle_attention_kernel,
+    select_attention_kernel,
     trial,
 )
 from fastsft.planning.gpus import gpu_named
@@ -67,10 +67,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path, flags: dict[str, Any], says: 
 
 def test_cpus_and_transformers_have_their_own() -> None:
     engine: Any = FakeEngine()
-    assert settle_attention_kernel(arguments("cpu"), model(), engine) is None
-    assert settle_attention_kernel(arguments(), model("generic"), engine) is None
+    assert select_attention_kernel(arguments("cpu"), model(), engine) is None
+    assert select_attention_kernel(arguments(), model("generic"), engine) is None
     with pytest.raises(ValueError, match="transformers does: leave it out"):
-        settle_attention_kernel(arguments(attention_kernel="cudnn"), model("generic"), engine)
+        select_attention_kernel(arguments(attention_kernel="cudnn"), model("generic"), engine)
     assert engine.told == []
 
 
@@ -78,22 +78,22 @@ def test_a_named_kernel_is_used_without_a_trial(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(attention_kernel, "faster_kernel", None)
     engine: Any = FakeEngine()
     for name in ("flash2", "cudnn"):
-        assert settle_attention_kernel(arguments(attention_kernel=name), model(), engine) == (name, "", True)
+        assert select_attention_kernel(arguments(attention_kernel=name), model(), engine) == (name, "", True)
     assert engine.told == [False, True]
 
 
 def test_auto_stays_with_flash_where_cudnn_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_kernel, "faster_kernel", None)
     engine: Any = FakeEngine()
-    choice = settle_attention_kernel(arguments(full_determinism=True), model(), engine)
+    choice = select_attention_kernel(arguments(full_determinism=True), model(), engine)
     assert choice is not None and choice.name == "flash2" and not any(engine.told)
 
 
 def test_own_kernels_have_no_choice() -> None:
     """float32, and scores with a cap."""
     engine: Any = FakeEngine()
-    assert settle_attention_kernel(arguments(bf16=False), model(), engine) is None
-    assert settle_attention_kernel(arguments(), model(attn_logit_softcapping=50.0), engine) is None
+    assert select_attention_kernel(arguments(bf16=False), model(), engine) is None
+    assert select_attention_kernel(arguments(), model(attn_logit_softcapping=50.0), engine) is None
     assert engine.told == []
 
 
@@ -104,7 +104,7 @@ def test_all_ranks_take_what_the_first_measured(
     first = Choice("cudnn", "of rank 0", True)
     monkeypatch.setattr(attention_kernel, "gather_objects", lambda own: [first, own])
     engine: Any = FakeEngine()
-    choice = settle_attention_kernel(arguments(), model(), engine)
+    choice = select_attention_kernel(arguments(), model(), engine)
     assert choice == first and engine.told[-1]
     assert "of rank 0" in "".join(capsys.readouterr())
 
@@ -112,7 +112,7 @@ def test_all_ranks_take_what_the_first_measured(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the package may be there")
 def test_a_missing_package_is_named() -> None:
     with pytest.raises(ValueError, match=r"--attention_kernel fa3: .*flash_attn_3.*flash2"):
-        settle_attention_kernel(arguments(attention_kernel="fa3"), model(), FakeEngine())  # type: ignore[arg-type]
+        select_attention_kernel(arguments(attention_kernel="fa3"), model(), FakeEngine())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_resumed_run_keeps_what_auto_chose(saved: str, monkeypatch: pytest.Mon
     warned: list[tuple[object, ...]] = []
     monkeypatch.setattr(run_identity, "warn_of_change", lambda *facts: warned.append(facts))
     trainer: Any = SimpleNamespace(
-        args=arguments(), model=SimpleNamespace(attention_kernel=now, keep_attention_kernel=keep)
+        args=arguments(), model=SimpleNamespace(attention_kernel=now, restore_attention_kernel=keep)
     )
     run_identity._keep_attention_kernel(trainer, {"attention_kernel": saved}, "dir")
     assert kept == [saved] and not warned

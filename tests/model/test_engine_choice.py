@@ -12,12 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from fastsft.arguments import LoraArguments
 from fastsft.cli import main as cli
-from fastsft.lora.opening import open_model as open_with_adapters
-from fastsft.model import source
-from fastsft.model.choice import as_model, open_model
+from fastsft.lora.attach import open_model as open_with_adapters
+from fastsft.model.context_length import check_switch_length, extend_positions, switch_length
+from fastsft.model.engine_choice import as_model, open_model
 from fastsft.model.generation import ChatModel
-from fastsft.model.generic.switching_rope import check_switch, switch_length
-from fastsft.model.model_config import stretch_positions
+from fastsft.model.model_config import DEFAULT_MODEL
 
 SIZES = {
     "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
@@ -129,7 +128,7 @@ def test_the_default_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
     with pytest.raises(ValueError, match=r"facebook/opt-125m: .*was not reached.*FastChat's default"):
-        open_model(source.DEFAULT)
+        open_model(DEFAULT_MODEL)
 
 
 def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_a_reply_is_that_of_transformers(gpt2: Path) -> None:
 
 def test_positions_of_a_table_are_not_called_stretched(tmp_path: Path) -> None:
     opt = open_model(config_in(tmp_path / "opt", "opt", ffn_dim=24, word_embed_proj_dim=16))
-    assert "cannot be stretched" in str(stretch_positions(opt.config, 100, in_table=opt.positions_in_table()))
+    assert "cannot be stretched" in str(extend_positions(opt.config, 100, in_table=opt.positions_in_table()))
     assert "rope_scaling" not in opt.config
     assert not open_model(config_in(tmp_path / "gemma", "gemma", head_dim=8)).positions_in_table()
 
@@ -201,9 +200,9 @@ def test_frequencies_that_depend_on_the_width_of_a_batch() -> None:
     ids = torch.arange(5, 37)[None]
     wide, narrow = model(input_ids=ids).logits[:, :16], model(input_ids=ids[:, :16]).logits
     assert not torch.allclose(wide, narrow, atol=1e-4)
-    check_switch(model, 16)
+    check_switch_length(switch_length(model), 16)
     with pytest.raises(ValueError, match="use --model_max_length 16"):
-        check_switch(model, 17)
+        check_switch_length(switch_length(model), 17)
     assert switch_length(AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **SIZES))) is None
 
 

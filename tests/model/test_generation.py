@@ -7,9 +7,8 @@ import pytest
 import torch
 import transformers
 
-from fastsft.model.attention_caps import tell_left_out
-from fastsft.model.generation import Continuation
-from fastsft.model.sampling import Sampling
+from fastsft.model.family import tell_ignored_cap
+from fastsft.model.generation import Continuation, Sampling
 from fastsft.runtime.messages import collected
 
 
@@ -100,7 +99,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 @pytest.mark.parametrize(("trains", "count"), [(True, 1), (False, 0)])
 def test_who_chats_is_not_told_how_to_train(trains: bool, count: int) -> None:
     with collected() as notices:
-        tell_left_out({"model_type": "gemma2"}, "sdpa", trains=trains)
+        tell_ignored_cap({"model_type": "gemma2"}, "sdpa", trains=trains)
     (line,) = notices.warned
     assert "attn_logit_softcapping is left out" in line and line.count("given to the Trainer") == count
 
@@ -118,7 +117,7 @@ def test_the_line_about_the_bound_says_what_the_installed_transformers_does() ->
         layer.self_attn.attn_logit_softcapping = None
     has_bound = not torch.equal(bounded, model(ids).logits)
     with collected() as notices:
-        tell_left_out({"model_type": "gemma2"}, "sdpa")
+        tell_ignored_cap({"model_type": "gemma2"}, "sdpa")
     (line,) = notices.warned
     assert (
         f"transformers {transformers.__version__}, which is installed, computes with it" in line

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from engines import new_engine, train_step
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.model.generic.empty_model import empty_model, library_config
 from fastsft.ranks.process_group import Groups
 from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows

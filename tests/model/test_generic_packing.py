@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft.model.choice import as_model, open_model
+from fastsft.model.engine_choice import as_model, open_model
 from generic_engines import dataset_of, generic_engine, library_loss, library_model, random_rows
 from generic_rows_run import GPT2
 

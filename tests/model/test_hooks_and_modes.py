@@ -117,7 +117,7 @@ OBSERVING: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 @pytest.mark.parametrize("mode", OBSERVING)
 def test_modes_of_torch_are_trained_under(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("fastsft.trainer.modes.warn_once", said.append)
+    monkeypatch.setattr("fastsft.trainer.compat.guard.warn_once", said.append)
     first, second = load(tmp_path), load(tmp_path)
     with OBSERVING[mode]():
         expected = their_losses(first, tmp_path)

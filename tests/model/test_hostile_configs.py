@@ -12,7 +12,7 @@ import pytest
 from fastsft import _C
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config import generation_config_to_save, read_generation_config
-from fastsft.model.model_config import stretch_positions
+from fastsft.model.context_length import extend_positions
 from fastsft.model.weights import _load_pickled, pickled_files
 from fastsft.tokenizer.settings import read_settings
 
@@ -51,7 +51,7 @@ def test_a_wrong_type_in_config_json(name: str, value: Any, tmp_path: Path) -> N
 def test_right_types_pass(tmp_path: Path) -> None:
     ids = {"eos_token_id": [1, 2], "bos_token_id": 1, "pad_token_id": -1, "rope_scaling": None}
     write(tmp_path, "config.json", {**CONFIG, **ids, "architectures": ["LlamaForCausalLM"]})
-    assert stretch_positions(CausalLM.from_pretrained(str(tmp_path)).config, 128) is not None
+    assert extend_positions(CausalLM.from_pretrained(str(tmp_path)).config, 128) is not None
 
 
 @pytest.mark.parametrize(

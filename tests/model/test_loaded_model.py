@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from fastsft.arguments import TrainingArguments
-from fastsft.model.choice import as_model
+from fastsft.model.engine_choice import as_model
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from loaded_model_run import train_to_the_best

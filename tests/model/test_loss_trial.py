@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from fastsft.model.choice import as_model, open_model
+from fastsft.model.engine_choice import as_model, open_model
 from generic_engines import library_model
 from rows_run import ours, plain_items, theirs
 

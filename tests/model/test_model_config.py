@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fastsft.model import config as model_config
-from fastsft.model.model_config import ModelConfig, stretch_positions
+from fastsft.model.context_length import extend_positions
+from fastsft.model.model_config import ModelConfig
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -201,7 +202,7 @@ def test_positions_of_layers_with_rotations_of_their_own_are_stretched_where_all
     plain = {"rope_type": "default", "rope_theta": 1e4}
     both = {"full_attention": plain, "sliding_attention": plain}
     config = ModelConfig({"max_position_embeddings": 64, "rope_parameters": both})
-    told = stretch_positions(config, 130)
+    told = extend_positions(config, 130)
     assert config["rope_parameters"] == {
         "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0},
         "sliding_attention": plain,

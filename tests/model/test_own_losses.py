@@ -12,7 +12,7 @@ import torch
 from transformers import MixtralConfig
 
 import fastsft
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from generic_engines import dataset_of, generic_engine, library_loss, library_model, random_rows
 from model.test_generic_architectures import ARCHITECTURES, GROUPED
 from trainer_pairs import FLAGS, WIDTH, Plain

@@ -8,11 +8,10 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from fastsft.model.choice import as_model
+from fastsft.model.engine_choice import as_model
 from fastsft.model.generic.empty_model import empty_model
-from fastsft.model.generic.layer_kinds import has_kinds_of, layers_with_all_kinds
 from fastsft.model.generic.packing import IMPLEMENTATIONS, PackedBatch, packed
-from fastsft.model.generic.small_model import small_model
+from fastsft.model.generic.small_model import has_kinds_of, layers_with_all_kinds, small_model
 from generic_engines import library_model, why_rows_are_padded
 
 SIZES = {

@@ -14,7 +14,7 @@ PROGRAM = """
 import functools, json, sys
 import torch
 import torch.nn.functional as F
-from fastsft.model.given_library import check_patches
+from fastsft.model.alterations.check import check_patches
 
 def own(*args, **options):
     return None

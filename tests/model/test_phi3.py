@@ -14,9 +14,9 @@ from engines import new_engine
 from fastsft import _C
 from fastsft.cli import plan
 from fastsft.model import CausalLM
-from fastsft.model.choice import as_model, open_model
+from fastsft.model.context_length import extend_positions
+from fastsft.model.engine_choice import as_model, open_model
 from fastsft.model.generation import Continuation
-from fastsft.model.model_config import stretch_positions
 from fastsft.model.native_support import why_not_native
 from saving_run import make_trainer
 from tiny_models import weights_of
@@ -177,9 +177,9 @@ def test_positions_are_not_stretched(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="short_factor"):
         library_config({**SMALL, "rope_scaling": {"type": "linear", "factor": 2.0}})
     config = CausalLM.from_pretrained(write(tmp_path / "model")).config
-    assert stretch_positions(config, 64) is None
+    assert extend_positions(config, 64) is None
     with pytest.raises(ValueError, match="use --model_max_length 64"):
-        stretch_positions(config, 65)
+        extend_positions(config, 65)
 
 
 @pytest.mark.parametrize("engine", ["native", "generic"])
@@ -187,9 +187,9 @@ def test_rows_that_no_run_has(engine: str, tmp_path: Path, capsys: pytest.Captur
     """One message with the flag's name: of a run before it reads data, of `fastsft plan`, of the engine."""
     folder = write(tmp_path / "model")
     model = open_model(folder, engine=engine)
-    assert model.settle_positions(32) is None
+    assert model.extend_context(32) is None
     with pytest.raises(ValueError, match=r"^--model_max_length 33: beyond 32 tokens .*_max_length 32, or"):
-        model.settle_positions(33)
+        model.extend_context(33)
     words = ["--model", folder, "--engine", engine, "--model_max_length"]
     assert plan.main([*words, "32"]) == 0
     assert plan.main([*words, "33"]) == 1

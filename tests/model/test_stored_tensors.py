@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.generic.empty_model import empty_model
-from fastsft.model.generic.placement import place
+from fastsft.model.generic.units import make_units
 from fastsft.model.generic.unreached import Unreached
 from fastsft.trainer import Trainer
 from generic_engines import library_model, random_rows
@@ -139,7 +139,7 @@ def test_a_given_model_of_such_parameters_gets_its_weights_back(
 def test_other_forms_are_refused(monkeypatch: pytest.MonkeyPatch, convert: Convert, message: str) -> None:
     convert_by(monkeypatch, convert)
     with pytest.raises(ValueError, match=f"GPT2LMHeadModel: expected files with the rows.*{message}"):
-        place(empty_model({"model_type": "gpt2", **GPT2}, torch.float32), Unreached())
+        make_units(empty_model({"model_type": "gpt2", **GPT2}, torch.float32), Unreached())
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -16,7 +16,7 @@ import rows_run
 from engines import train_step
 from families import passed, published
 from fastsft.arguments import TrainingArguments
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.trainer import Trainer
 from generic_engines import (
     VOCAB,

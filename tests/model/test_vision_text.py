@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from fastsft.arguments import TrainingArguments
 from fastsft.lora.merge import merge_adapter
-from fastsft.model.choice import open_model
+from fastsft.model.engine_choice import open_model
 from fastsft.trainer import Trainer
 from vision_text_models import FAMILIES, has_family, saved_model
 

@@ -10,7 +10,7 @@ import pytest
 
 from fastsft import _C
 from fastsft.model.family import check_dropouts
-from fastsft.model.weight_names import check_weight_names
+from fastsft.model.weights import check_weight_names
 
 
 def weights(folder: Path, name: str, layers: int) -> None:

@@ -15,11 +15,12 @@ import transformers
 from safetensors.torch import load_file
 
 from fastsft.model.config import config_to_save
-from fastsft.model.generic.placement import place
+from fastsft.model.config_words import in_both_words, in_older_words, missing_words
+from fastsft.model.context_length import extend_positions
+from fastsft.model.generic.units import make_units
 from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
-from fastsft.model.model_config import ModelConfig, stretch_positions
-from fastsft.model.words.both import in_both_words, in_older_words, missing_words
+from fastsft.model.model_config import ModelConfig
 from fastsft.tokenizer.both_words import tokenizer_words
 from version_words import GOLDEN, cases, newer, older, reading
 
@@ -103,7 +104,7 @@ def test_names_that_a_class_of_transformers_4_renames(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     held = load_file(tmp_path / "model.safetensors")
     assert any(name.startswith("model.language_model.") for name in held)
-    names = tensor_names(model, place(model, Unreached()), held)
+    names = tensor_names(model, make_units(model, Unreached()), held)
     assert sorted(names.values()) == sorted(held)
     for name, stored in names.items():
         assert torch.equal(model.state_dict()[name], held[stored])
@@ -150,7 +151,7 @@ def test_a_script_that_sets_one_word_is_heard() -> None:
 
 def test_stretched_positions_are_in_both_words() -> None:
     config = ModelConfig(in_both_words(newer("llama", "default", None)))
-    assert stretch_positions(config, 256) is not None
+    assert extend_positions(config, 256) is not None
     saved = config_to_save(config, None, "float32")
     assert saved["rope_scaling"]["factor"] == saved["rope_parameters"]["factor"] == 4.0
     assert saved["rope_theta"] == saved["rope_parameters"]["rope_theta"] == 50_000

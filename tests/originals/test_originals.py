@@ -16,9 +16,14 @@ from transformers.data import data_collator
 from transformers.models.auto import modeling_auto, tokenization_auto  # noqa: F401
 from transformers.models.llama import modeling_llama, tokenization_llama
 
-from fastsft.originals.classes import foreign_methods, foreign_methods_of, is_own_object, methods_of
+from fastsft.originals.classes import (
+    is_own_object,
+    methods_of,
+    replaced_functions,
+    replaced_methods,
+    replaced_methods_of,
+)
 from fastsft.originals.functions import is_defined_there, is_written_in
-from fastsft.originals.modules import foreign_functions
 
 LOSS = "transformers.loss.loss_utils"
 KINDS = (
@@ -33,10 +38,10 @@ KINDS = (
 @pytest.mark.parametrize("name", KINDS)
 def test_the_library_as_it_is(name: str) -> None:
     kind = getattr(transformers, name)
-    found = [method.where for method in foreign_methods(kind)]
+    found = [method.where for method in replaced_methods(kind)]
     assert [where for where in found if not where.startswith("transformers.generation.")] == []
     homes = {owner.__module__ for owner in kind.__mro__ if owner.__module__.startswith("transformers.")}
-    assert [list(foreign_functions(home)) for home in homes] == [[]] * len(homes)
+    assert [list(replaced_functions(home)) for home in homes] == [[]] * len(homes)
 
 
 def test_reloaded_modules_are_the_library() -> None:
@@ -45,7 +50,7 @@ def test_reloaded_modules_are_the_library() -> None:
     try:
         importlib.reload(modeling_llama)
         assert modeling_llama.LlamaForCausalLM is not before
-        assert foreign_methods(before) == foreign_methods(modeling_llama.LlamaForCausalLM) == []
+        assert replaced_methods(before) == replaced_methods(modeling_llama.LlamaForCausalLM) == []
     finally:
         vars(modeling_llama).update(kept)
 
@@ -59,7 +64,7 @@ def changed(function: Any) -> Any:
 
 
 def names(kind: type) -> list[str]:
-    return [method.where.removeprefix("transformers.") for method in foreign_methods(kind)]
+    return [method.where.removeprefix("transformers.") for method in replaced_methods(kind)]
 
 
 def test_methods_of_a_class_and_its_bases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +86,7 @@ def test_methods_of_a_class_and_its_bases(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         patch.delattr(kind, "_tokenize")
         assert names(kind) == [f"{own}._tokenize"]
-        assert foreign_methods(kind)[0].value is None
+        assert replaced_methods(kind)[0].value is None
     with monkeypatch.context() as patch:
         patch.setattr(transformers.LlamaConfig.__init__, "__defaults__", (1,))
         assert names(transformers.LlamaConfig) == ["models.llama.configuration_llama.LlamaConfig.__init__"]
@@ -95,16 +100,16 @@ def test_classes_of_a_script_under_the_librarys_name() -> None:
 
     LlamaTokenizer.__module__ = tokenization_llama.__name__
     LlamaTokenizer.__qualname__ = "LlamaTokenizer"
-    assert "pad" in [method.name for method in foreign_methods(LlamaTokenizer)]
+    assert "pad" in [method.name for method in replaced_methods(LlamaTokenizer)]
 
 
 def test_objects() -> None:
     collator: Any = transformers.DataCollatorWithPadding(tokenizer=None)
     assert is_own_object(collator, ["DataCollatorWithPadding"]) and not is_own_object(collator, ["Other"])
     collator.torch_call = collator.numpy_call = types.MethodType(lambda self, rows: rows, collator)
-    assert not foreign_methods_of(collator)  # it has no such methods
+    assert not replaced_methods_of(collator)  # it has no such methods
     collator.__call__ = lambda rows: rows
-    assert [method.name for method in foreign_methods_of(collator)] == ["__call__"]
+    assert [method.name for method in replaced_methods_of(collator)] == ["__call__"]
     assert not is_own_object(collator, ["DataCollatorWithPadding"])
 
 
@@ -151,6 +156,6 @@ def test_a_name_whose_origin_was_changed_is_still_the_librarys(monkeypatch: pyte
         torch.utils.checkpoint, "checkpoint", functools.partial(checkpoint, use_reentrant=False)
     )
     assert vars(importlib.import_module(home))["checkpoint"] is checkpoint
-    assert list(foreign_functions(home)) == []
+    assert list(replaced_functions(home)) == []
     monkeypatch.setattr(f"{home}.checkpoint", lambda function, *given, **_: function(*given))
-    assert [method.where for method in foreign_functions(home)] == [f"{home}.checkpoint"]
+    assert [method.where for method in replaced_functions(home)] == [f"{home}.checkpoint"]

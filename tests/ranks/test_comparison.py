@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-import fastsft.ranks.roll_call as roll_call
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
 from fastsft.data.sampled_digest import sampled_digest
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_identity import tensor_digests
+from fastsft.ranks import rendezvous
+from fastsft.ranks.comparison import RANK_LOCAL, start_facts
 from fastsft.ranks.comparison_text import difference, named_ranks
-from fastsft.ranks.roll_call import RollCall
-from fastsft.ranks.save_place import _kind_of
-from fastsft.ranks.settled import RANK_LOCAL, start_facts
+from fastsft.ranks.output_directory import _kind_of
+from fastsft.ranks.rendezvous import RollCall
 from fastsft.runtime.place import launch, threads_per_rank
 from fastsft.runtime.place_variables import check_network
 
@@ -180,7 +180,7 @@ def test_ranks_meet_and_those_of_another_version_are_named_on_all() -> None:
 
 def test_who_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("_FIRST_WORD_S", "_LOOK_S"):
-        monkeypatch.setattr(roll_call, name, 0.2)
+        monkeypatch.setattr(rendezvous, name, 0.2)
     store = Store()
     for rank in (0, 2):
         store.set(f"fastsft/meeting/0/{rank}", "{}")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fastsft.ranks import claims, refused_place
-from fastsft.ranks.claims import Claim
+from fastsft.ranks import rendezvous
+from fastsft.ranks.rendezvous import Claim
 from fastsft.ranks.store import HeldPort, loopback_store
 from forked_programs import Program, Programs
 
@@ -129,12 +129,10 @@ def test_a_refused_process_of_another_run_ends_nobody(ranks: Ranks, name: str) -
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's client would wait for its answer without a limit."""
-    monkeypatch.setattr(refused_place, "_LIMIT_S", 0.5)
+    monkeypatch.setattr(rendezvous, "_LIMIT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
-        teller = threading.Thread(
-            target=refused_place.tell_waiting_ranks, args=("why", "m", place), daemon=True
-        )
+        teller = threading.Thread(target=rendezvous.tell_waiting_ranks, args=("why", "m", place), daemon=True)
         teller.start()
         teller.join(LIMIT_S)
         assert not teller.is_alive()
@@ -191,7 +189,7 @@ def test_one_on_another_machine_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
         finally:
             ended.set()
             thread.join()
-        monkeypatch.setattr(claims, "_ANSWER_S", 0.2)
+        monkeypatch.setattr(rendezvous, "_ANSWER_S", 0.2)
         with pytest.raises(ValueError, match="two processes"):
             Claim("m", 1, 2, restarts=False).take(store, met=True)
         Claim("m", 1, 2, restarts=True).take(store, met=True)  # a launcher's new one after a silent one

@@ -77,7 +77,8 @@ def test_a_number_of_ranks_that_is_none(chosen):
 PROGRAM = """
 import os, sys
 from fastsft.program.main import run_script
-from fastsft.ranks.process_group import gather_objects, join
+from fastsft.ranks.process_group import join
+from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.place import launch
 
 def script():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastsft.checkpoint.save_reports import Report
+from fastsft.checkpoint.save import Report
 from fastsft.model.attention_kernel import Choice
 from fastsft.ranks.plain_values import from_bytes, to_bytes
 from fastsft.runtime.random_state import RandomState

@@ -13,7 +13,7 @@ import huggingface_hub
 import torch.distributed as dist
 
 from fastsft import _C
-from fastsft.ranks import progress_wait as rank_pulse
+from fastsft.ranks import rank0_first
 from fastsft.ranks.store import HeldPort, loopback_store
 from fastsft.trainer.hub_uploads import HubUploads
 from ranks import run_ranks
@@ -23,10 +23,10 @@ COLLECTIVE, STANDSTILL, UPLOAD = 1.0, 4.0, 5.0  # seconds
 
 def upload(groups: dict[str, str], directory: str, port: int, fails: bool) -> str:
     """`HubUploads.model` with limits that the upload exceeds; what it returned or raised."""
-    rank_pulse._WAIT_SECONDS = rank_pulse._BEAT_SECONDS = 0.1
+    rank0_first._WAIT_SECONDS = rank0_first._BEAT_SECONDS = 0.1
     # The store of these ranks is a file, which counts whole seconds.
     store = loopback_store(dist.get_rank(), 2, timedelta(seconds=60), port)
-    rank_pulse._store = lambda: store
+    rank0_first._store = lambda: store
 
     def take_long(**given: str) -> str:
         time.sleep(0 if fails else UPLOAD)

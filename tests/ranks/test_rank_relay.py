@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from fastsft import _C
-from fastsft.ranks import progress_wait as rank_pulse
-from fastsft.ranks import rank0_first as rank_relay
+from fastsft.ranks import rank0_first
 from fastsft.runtime.timeouts import note_progress
 from ranks import run_ranks
 
@@ -25,7 +24,7 @@ class Made(NamedTuple):
 def work_slowly(groups: dict[str, str]) -> str:
     place = {"RANK": dist.get_rank(), "LOCAL_RANK": dist.get_rank(), "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in place.items()})
-    rank_pulse._WAIT_SECONDS = 0.1
+    rank0_first._WAIT_SECONDS = 0.1
 
     def make() -> Made:
         end = time.monotonic() + WORK
@@ -35,7 +34,7 @@ def work_slowly(groups: dict[str, str]) -> str:
         return Made(("file", "key"), [])
 
     _C.enter_phase("data", timeout_seconds=LIMIT)
-    made = rank_relay.relay(make, lambda key: Made((key, key), []))
+    made = rank0_first.relay(make, lambda key: Made((key, key), []))
     _C.enter_phase("none", timeout_seconds=0)
     assert made.cache is not None
     return made.cache[0]

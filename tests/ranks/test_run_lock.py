@@ -3,7 +3,7 @@
 import pytest
 
 from fastsft import _C
-from fastsft.ranks.run_lock import run_lock
+from fastsft.ranks.output_directory import run_lock
 
 
 def test_a_hold_ends_with_its_block_and_nests(tmp_path):

@@ -19,7 +19,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
 
-from fastsft.checkpoint.external.sharded_files import ShardedFiles
+from fastsft.checkpoint.external.tensor_files import ShardedFiles
 from fastsft.checkpoint.external.transformers_checkpoint import load_plain
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.torch_archive import read_archive

@@ -10,7 +10,7 @@ def test_checkpoints_of_another_run_are_put_aside(finished, model, tmp_path, cap
     output = copy(finished, tmp_path, 2, 6)
     (output / "checkpoint-best").mkdir()
     for _ in range(2):  # twice within a second: names stay different
-        saving.put_checkpoints_aside(output)
+        saving.archive_checkpoints(output)
         assert _C.list_checkpoints(str(output)) == [] and saving.newest_checkpoint(output) is None
         (line,) = capsys.readouterr().out.splitlines()
         assert line.startswith(f"--no_resume: checkpoint-2, checkpoint-6 in {output} are now called ")
@@ -58,7 +58,7 @@ def test_a_fresh_start_puts_those_of_the_run_before_aside(finished, model, tmp_p
 
 def test_a_roll_back_puts_aside_what_came_after(finished, model, tmp_path):
     trainer = make_trainer(model, copy(finished, tmp_path, 2, 4, 6))
-    assert roll_back(trainer, 4) == str(tmp_path / "checkpoint-2")
+    assert roll_back(trainer.run, 4) == str(tmp_path / "checkpoint-2")
     assert trainer.state.global_step == 2 and _C.list_checkpoints(str(tmp_path)) == ["checkpoint-2"]
 
 
@@ -73,6 +73,6 @@ def test_only_our_checkpoints_go_with_the_best(finished, tmp_path):
 
 
 def test_nothing_to_put_aside(tmp_path, capsys):
-    saving.put_checkpoints_aside(tmp_path / "missing")
-    saving.put_checkpoints_aside(tmp_path)
+    saving.archive_checkpoints(tmp_path / "missing")
+    saving.archive_checkpoints(tmp_path)
     assert not list(tmp_path.iterdir()) and capsys.readouterr().out == ""

@@ -10,7 +10,7 @@ import pytest
 
 from fastsft import _C, saving
 from fastsft.checkpoint import saver as checkpoint_saver
-from fastsft.ranks.save_place import Sight, choose_way
+from fastsft.ranks.output_directory import DirectoryView, choose_save_mode
 from fastsft.runtime.written_files import RECORD_NAME
 from saving_run import make_trainer
 from tiny_models import train, write_model
@@ -129,15 +129,15 @@ def test_a_second_save_waits_for_the_first_and_says_so(model, tmp_path, monkeypa
 @pytest.mark.parametrize("other", ["model", "checkpoint"])
 def test_another_save_does_not_sweep_away_the_one_in_flight(model, tmp_path, monkeypatch, other):
     trainer = make_trainer(model, tmp_path)
-    trainer.saver, held = held_saver(trainer, monkeypatch)
-    trainer.saver.save(tmp_path / "checkpoint-1")
+    trainer.run.checkpoints.saver, held = held_saver(trainer, monkeypatch)
+    trainer.run.checkpoints.saver.save(tmp_path / "checkpoint-1")
     threading.Timer(0.2, held[0].go.set).start()
     if other == "model":
         trainer.save_model()
         assert (tmp_path / "model.safetensors").exists()
     else:
         saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
-    trainer.saver.wait()
+    trainer.run.checkpoints.saver.wait()
     assert _C.verify_directory(str(tmp_path / "checkpoint-1")) == []
 
 
@@ -222,7 +222,7 @@ def test_the_plan_knows_the_copy(model, tmp_path, compute):
     trainer = make_trainer(model, tmp_path, **compute)
     needs = _C.CheckpointStaging(trainer.engine).nbytes
     assert sum(trainer.engine.unit_sizes) * (8 if compute else 12) == needs
-    assert needs <= trainer.memory_plan.staging <= 1.2 * needs  # units are padded
+    assert needs <= trainer.run.planner.memory_plan.staging <= 1.2 * needs  # units are padded
 
 
 def test_only_the_model(model, tmp_path):
@@ -289,30 +289,30 @@ def test_torn_checkpoints_are_not_counted(model, tmp_path, torn):
     assert saving.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
 
 
-SEEN = Sight(True, "a", "ext4")
+SEEN = DirectoryView(True, "a", "ext4")
 
 
 @pytest.mark.parametrize(
     ("wanted", "sights", "way"),
     [
         ("auto", [SEEN, SEEN], "parallel"),
-        ("auto", [SEEN, Sight(True, "b", "lustre")], "parallel"),
-        ("auto", [Sight(True, "a", "nfs4"), Sight(True, "b", "nfs4")], "mixed"),
-        ("auto", [Sight(True, "a", "nfs4"), Sight(True, "a", "nfs4")], "parallel"),
-        ("auto", [SEEN, Sight(False, "b", "ext4")], "stream"),
+        ("auto", [SEEN, DirectoryView(True, "b", "lustre")], "parallel"),
+        ("auto", [DirectoryView(True, "a", "nfs4"), DirectoryView(True, "b", "nfs4")], "mixed"),
+        ("auto", [DirectoryView(True, "a", "nfs4"), DirectoryView(True, "a", "nfs4")], "parallel"),
+        ("auto", [SEEN, DirectoryView(False, "b", "ext4")], "stream"),
         ("stream", [SEEN, SEEN], "mixed"),
-        ("stream", [SEEN, Sight(False, "b", "ext4")], "stream"),
-        ("parallel", [Sight(True, "a", "nfs4"), Sight(True, "b", "nfs4")], "parallel"),
+        ("stream", [SEEN, DirectoryView(False, "b", "ext4")], "stream"),
+        ("parallel", [DirectoryView(True, "a", "nfs4"), DirectoryView(True, "b", "nfs4")], "parallel"),
     ],
 )
 def test_which_way_is_chosen(wanted, sights, way):
-    chosen, why = choose_way(wanted, sights)
+    chosen, why = choose_save_mode(wanted, sights)
     assert chosen == way and bool(why) == ((wanted == "auto" and way != "parallel") or way == "stream")
 
 
 def test_parallel_needs_a_common_directory():
     with pytest.raises(ValueError, match="rank 1 does not see the directory that rank 0 made"):
-        choose_way("parallel", [SEEN, Sight(False, "b", "ext4")])
+        choose_save_mode("parallel", [SEEN, DirectoryView(False, "b", "ext4")])
 
 
 def test_training_args_name_the_way(model, tmp_path):

@@ -66,23 +66,30 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(finished, model, tmp_path, step
 def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path, monkeypatch):
     """Another amount of memory plans others, which would round differently; what does not fit is refused."""
     wide = make_trainer(model, tmp_path / "wide")
+    planner = wide.run.planner
     least = plan_of_run(
-        wide.args, wide.memory_plan.setting, wide.train_rows, wide.model.conversation_cost(), wide.memory,
-        Kept("block", wide.token_budget),
+        wide.args, planner.memory_plan.setting, planner.rows, wide.model.conversation_cost(), planner.memory,
+        Kept("block", planner.token_budget),
     ).total  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr("fastsft.trainer.trainer_plan.rank_memory", lambda device: least - 1)
+        patch.setattr("fastsft.trainer.planner.rank_memory", lambda device: least - 1)
         tight = make_trainer(model, tmp_path / "tight")
-        assert tight.token_budget < wide.token_budget
+        assert tight.run.planner.token_budget < planner.token_budget
         tight.train()
         refused = make_trainer(model, copy(finished, tmp_path / "refused", 2))
-        expected = rf"micro-batches of {wide.token_budget} tokens.*this run does not fit.*rounds differently"
+        expected = (
+            rf"micro-batches of {planner.token_budget} tokens.*this run does not fit.*rounds differently"
+        )
         with pytest.raises(ValueError, match=expected):
             refused.train(resume_from_checkpoint=True)
     rest = make_trainer(model, copy(tmp_path / "tight", tmp_path / "rest", 2))
-    assert rest.token_budget == wide.token_budget
+    assert rest.run.planner.token_budget == planner.token_budget
     rest.train(resume_from_checkpoint=True)
-    assert rest.token_budget == rest.memory_plan.token_budget == tight.token_budget
+    assert (
+        rest.run.planner.token_budget
+        == rest.run.planner.memory_plan.token_budget
+        == tight.run.planner.token_budget
+    )
     assert same(rest.engine.named_parameters(), tight.engine.named_parameters())
 
 
@@ -145,7 +152,7 @@ def test_the_newest_that_verifies_is_taken(finished, tmp_path, name, caplog, cap
 
 def test_a_checkpoint_that_was_overwritten_is_read_again(finished, tmp_path, monkeypatch, capsys):
     output = copy(finished, tmp_path, 4, 6)
-    monkeypatch.setattr("fastsft.checkpoint.checkpoint._UNSAFE_SECONDS", 0.0)
+    monkeypatch.setattr("fastsft.checkpoint.load._UNSAFE_SECONDS", 0.0)
     for _ in range(2):
         assert saving.newest_checkpoint(output) == str(output / "checkpoint-6")
     assert capsys.readouterr().out.count("verified in") == 1  # its bytes were read once

@@ -57,7 +57,7 @@ def test_a_checkpoint_without_its_weights_is_no_checkpoint(model, tmp_path, monk
 def test_all_parts_of_a_checkpoint_are_there(names, lacks):
     content = SimpleNamespace(adapter=None, with_state=True)
     with pytest.raises(RuntimeError, match=lacks):
-        save.check_complete(content, [f"{name}.safetensors" for name in names])
+        checkpoint_content.check_complete(content, [f"{name}.safetensors" for name in names])
 
 
 def test_leftovers_of_a_crash_go_with_the_next_save(model, tmp_path, capsys):

@@ -14,11 +14,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import foreign_run
-from fastsft.checkpoint.external.entries import NotStreamable
-from fastsft.checkpoint.external.flat_units import _check_is_ordinary
-from fastsft.checkpoint.external.names import _renamed
-from fastsft.checkpoint.external.state import state_entries
-from fastsft.model.directory import recover_directory
+from fastsft.checkpoint.external.state import _renamed, state_entries
+from fastsft.checkpoint.external.units import NotStreamable, _check_is_ordinary
+from fastsft.model.output_directory import recover_directory
 from fastsft.runtime.place import Launch
 from fastsft.runtime.written_files import RECORD_NAME
 from ranks import run_ranks

@@ -13,7 +13,7 @@ import pytest
 from fastsft import _C, saving
 from fastsft.callbacks import TrainerCallback
 from fastsft.checkpoint import finished_run
-from fastsft.ranks.run_lock import check_still_held, run_lock
+from fastsft.ranks.output_directory import check_still_held, run_lock
 from fastsft.runtime.output_files import check_output_file, replace_file, write_output
 from planted import state
 from saved_runs import copy
@@ -95,7 +95,7 @@ def test_checkpoints_of_another_trainer_stay(
         (output / "checkpoint-6").mkdir()
         (output / "checkpoint-6" / "optimizer.pt").write_text("precious 6")
     if start == "no_resume":
-        saving.put_checkpoints_aside(output)
+        saving.archive_checkpoints(output)
     make_trainer(model, output, save_total_limit=1).train(
         resume_from_checkpoint=str(output / "checkpoint-4") if start == "resumed" else None
     )
@@ -122,7 +122,7 @@ def test_files_of_others_with_our_names(model: Path, output: Path) -> None:
     trainer.save_metrics("train", saved.metrics)
     trainer.save_metrics("eval", {"eval_loss": 1.0})
     trainer.save_state()
-    finished_run.record_end(trainer, saved)
+    finished_run.record_end(trainer.run, saved)
     for name in OURS:
         (found,) = find(output, f"precious {name}")
         assert found.endswith(name)
@@ -146,7 +146,7 @@ def test_files_of_others_in_a_directory_of_ours(model: Path, output: Path, capsy
         trainer.save_metrics("train", saved.metrics)
         trainer.save_metrics("eval", {"eval_loss": 1.0})
         trainer.save_state()
-        finished_run.record_end(trainer, saved)
+        finished_run.record_end(trainer.run, saved)
 
     run_and_save()
     run_and_save()
@@ -205,7 +205,7 @@ def test_no_write_goes_through_what_has_our_names(model: Path, keep: Path, outpu
     saving.trainer_save_model_safe(trainer)
     trainer.save_metrics("train", saved.metrics)
     trainer.save_state()
-    finished_run.record_end(trainer, saved)
+    finished_run.record_end(trainer.run, saved)
     assert state(keep) == before
     for name in ("trainer_state.json", "all_results.json", "config.json", "fastsft_finished.json"):
         assert not (output / name).is_symlink() and isinstance(json.loads((output / name).read_text()), dict)
@@ -226,9 +226,9 @@ def test_the_source_of_a_run_is_not_renamed(model: Path, finished: Path, output:
     source = output / "checkpoint-4"
     before = state(output)
     for go in (
-        lambda: saving.put_checkpoints_aside(output, source),
-        lambda: saving.put_abandoned_aside(output, None, source),
-        lambda: saving.put_abandoned_aside(output, output / "checkpoint-2", source),
+        lambda: saving.archive_checkpoints(output, source),
+        lambda: saving.archive_abandoned(output, None, source),
+        lambda: saving.archive_abandoned(output, output / "checkpoint-2", source),
         lambda: make_trainer(source, output).train(),
     ):
         with pytest.raises(ValueError, match=r"the model that the run begins with is in .*copy or rename it"):
@@ -237,7 +237,7 @@ def test_the_source_of_a_run_is_not_renamed(model: Path, finished: Path, output:
         assert {name for name in state(output) if "checkpoint" in name} == {
             name for name in before if "checkpoint" in name
         }
-    saving.put_abandoned_aside(output, source, source)
+    saving.archive_abandoned(output, source, source)
 
 
 def test_the_source_of_a_run_is_not_rotated_away(model: Path, finished: Path, output: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     trainer = make_trainer(model, output, max_steps=2)
     saved = trainer.train()
     saving.trainer_save_model_safe(trainer)
-    finished_run.record_end(trainer, saved)
+    finished_run.record_end(trainer.run, saved)
     path = output / finished_run.RECORD_NAME
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     assert finished_run.finished_output(*given) is not None
@@ -444,7 +444,7 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     assert finished_run.finished_output(*given) is None
     assert "counts as not finished" in capsys.readouterr().out
     finished_run.forget_end(output)
-    finished_run.record_end(trainer, saved)
+    finished_run.record_end(trainer.run, saved)
     assert finished_run.finished_output(*given) is not None
 
 
@@ -452,7 +452,7 @@ def test_a_run_without_its_tokenizer_is_not_finished(model: Path, output: Path) 
     trainer = make_trainer(model, output, max_steps=2)
     saved = trainer.train()
     saving.trainer_save_model_safe(trainer)
-    finished_run.record_end(trainer, saved)
+    finished_run.record_end(trainer.run, saved)
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     for name in ("tokenizer_config.json", "generation_config.json", "config.json", "model.safetensors"):
         (output / name).rename(output / "away")

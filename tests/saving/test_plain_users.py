@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.checkpoint.checkpoint import newest_checkpoint
-from fastsft.model.directory import prepare_output_directory
-from fastsft.ranks.run_lock import run_lock
+from fastsft.checkpoint.load import newest_checkpoint
+from fastsft.model.output_directory import prepare_output_directory
+from fastsft.ranks.output_directory import run_lock
 from plain_user import as_plain_user
 from saved_runs import copy
 

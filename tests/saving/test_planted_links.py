@@ -15,9 +15,9 @@ from fastsft import _C
 from fastsft.callbacks.state import TrainerState
 from fastsft.cli.demo_model import small_config, write_json, write_random_model
 from fastsft.model.conversion import convert_model
-from fastsft.model.directory import write_durably, write_tokenizer
-from fastsft.model.file_sets import install_file_set
 from fastsft.model.model_config import ModelConfig
+from fastsft.model.model_save import write_durably, write_tokenizer
+from fastsft.model.output_directory import install_file_set
 from fastsft.program.error_file import VARIABLE, write_error_file
 from fastsft.reporting import loss_reports
 from fastsft.reporting.metrics_files import write_metrics

@@ -21,8 +21,8 @@ from fastsft.cli.demo_model import train_tokenizer
 from fastsft.cli.main import main
 from fastsft.data.chat.policy_choice import jinja_form_for
 from fastsft.data.content_digest import _write
-from fastsft.model.words.files import write_both_words
-from fastsft.ranks.run_lock import run_lock
+from fastsft.model.model_config import write_both_words
+from fastsft.ranks.output_directory import run_lock
 from fastsft.sources.hub_repository import HubRepository, Listing
 from fastsft.tokenizer import Tokenizer
 from fastsft.trackers.tensorboard import TensorBoardTracker

@@ -12,9 +12,9 @@ import pytest
 from fastsft import _C, saving
 from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint import finished_run
-from fastsft.checkpoint.aside import put_checkpoints_aside
-from fastsft.checkpoint.best_checkpoint import keep_only
-from fastsft.model.directory import recover_directory
+from fastsft.checkpoint.content import keep_only
+from fastsft.checkpoint.start import archive_checkpoints
+from fastsft.model.output_directory import recover_directory
 from fastsft.runtime import messages
 from fastsft.runtime.output_files import write_output
 from fastsft.weight_sync import layout
@@ -47,7 +47,7 @@ def run(model: Path, output: Path, **options: Any) -> TrainOutput:
     saving.trainer_save_model_safe(trainer)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    finished_run.record_end(trainer, result)
+    finished_run.record_end(trainer.run, result)
     return result
 
 
@@ -193,7 +193,7 @@ def test_checkpoints_that_may_not_be_put_aside(
 ) -> None:
     copy(finished, output, 2, 4)
     with PROTECTIONS[protection](output / "checkpoint-2"):
-        put_checkpoints_aside(output)
+        archive_checkpoints(output)
     assert _C.list_checkpoints(str(output)) == ["checkpoint-2"]
     assert len(list(output.glob("previous-*-checkpoint-4"))) == 1
     assert "checkpoint-2" in capsys.readouterr().out

@@ -4,7 +4,7 @@ import pytest
 
 from fastsft import _C, saving
 from fastsft.checkpoint import run_identity
-from fastsft.checkpoint.other_run import difference
+from fastsft.checkpoint.run_identity import difference
 from fastsft.runtime import messages
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
@@ -45,12 +45,12 @@ def test_another_run_is_refused(finished, model, tmp_path, options, message):
 
 def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
     trainer = make_trainer(model, tmp_path)
-    rows, edited = trainer.train_rows.native, _C.TokenDataset()
+    rows, edited = trainer.run.planner.rows.native, _C.TokenDataset()
     for row in range(len(rows)):  # one id is another one; lengths and labels stay
         ids = rows.ids(row)
         ids[1] += row == 3
         edited.append(ids, rows.learned(row))
-    trainer.train_rows.native = edited
+    trainer.run.planner.rows.native = edited
     with pytest.raises(ValueError, match="other data: texts, order or labels of the conversations differ"):
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
 

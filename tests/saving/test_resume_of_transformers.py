@@ -37,7 +37,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from fastsft.checkpoint.external.sharded_files import ShardedFiles
+from fastsft.checkpoint.external.tensor_files import ShardedFiles
 from ranks import run_ranks
 from trainer_pairs import Drawing, Plain, curve, model, ours, theirs, unrounded
 

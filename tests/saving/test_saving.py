@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from engines import new_engine
 from fastsft import _C, saving
 from fastsft.arguments.sizes import parse_size
-from fastsft.model.directory import prepare_output_directory
+from fastsft.model.output_directory import prepare_output_directory
 from fastsft.reporting.metrics_files import save_results
 from fastsft.runtime.written_files import RECORD_NAME
 from saving_run import Tokens, make_trainer

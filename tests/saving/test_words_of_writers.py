@@ -13,7 +13,7 @@ from peft import LoraConfig
 
 from fastsft import saving
 from fastsft.cli.main import main
-from fastsft.model.words.both import missing_words
+from fastsft.model.config_words import missing_words
 from fastsft.weight_sync import CheckpointCoordinator, FastsftEngine, fsdp_save_state_dict
 from saving_run import make_trainer
 from tiny_models import write_model

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastsft.model.file_sets import _remove_old_tokenizer
+from fastsft.model.output_directory import _remove_old_tokenizer
 from fastsft.runtime.output_files import note_written, write_output
 from fastsft.runtime.written_files import digest_of, is_written, written_in
 

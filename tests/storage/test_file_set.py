@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.model.directory import recover_directory
-from fastsft.ranks.run_lock import run_lock
+from fastsft.model.output_directory import recover_directory
+from fastsft.ranks.output_directory import run_lock
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "folder/x.jinja": b"x"}
 

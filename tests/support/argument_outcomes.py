@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.lora.requested import requested_settings
+from fastsft.lora.attach import requested_settings
 from fastsft.runtime.messages import collected
 from fastsft.trainer.schedule import check_schedule
 

@@ -111,10 +111,10 @@ class Model:
     def check_rows(self, native, numbers=None, *, training=True):
         pass
 
-    def take_changed_weights(self):
+    def load_changed_weights(self):
         pass
 
-    def take_weights_to_save(self, caller):
+    def load_weights_before_save(self, caller):
         return False
 
     def changed_weights(self):
@@ -123,13 +123,13 @@ class Model:
     def set_mode(self, *, training):
         pass
 
-    def begin_training(self, *, has_moved):
+    def begin_training(self, *, is_stale):
         pass
 
     def end_training(self):
         pass
 
-    def weights_moved(self):
+    def mark_stale(self):
         pass
 
     def refresh(self):
@@ -141,16 +141,16 @@ class Model:
     def check_no_gradients(self, caller):
         pass
 
-    def unseen_gradients(self, event):
+    def forbid_gradients(self, event):
         return contextlib.nullcontext()
 
     def library_has_changed(self):
         return False
 
-    def take_written_weights(self):
+    def load_written_weights(self):
         return False
 
-    def check_unwritten(self, event):
+    def check_no_writes(self, event):
         pass
 
     def build(self, args, groups, recompute="selective", *, sync_each_batch=True):
@@ -159,7 +159,7 @@ class Model:
     def reduce_each_batch(self, *, each):
         pass
 
-    def give_back(self):
+    def copy_to_module(self):
         pass
 
     def memory_setting(self, args):
@@ -201,7 +201,7 @@ def saving_module():
     def save_checkpoint(trainer, directory):
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        state = {"due": trainer.due.to_json(), "losses": trainer.losses.to_json()}
+        state = dict(trainer.loop_state())
         (path / "fastsft_state.json").write_text(json.dumps(state))
         trainer.state.save_to_json(path / "trainer_state.json")
         (path / "engine.json").write_text(json.dumps(trainer.engine.count))

@@ -30,10 +30,8 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Shard
 
 from fastsft import saving
-from fastsft.checkpoint.external.distributed_tensor import DistributedTensor
-from fastsft.checkpoint.external.entries import PlainTensor
-from fastsft.checkpoint.external.flat_units import FlatUnit
-from fastsft.checkpoint.external.state import unwrapped
+from fastsft.checkpoint.external.units import DistributedTensor, FlatUnit, PlainTensor
+from fastsft.checkpoint.external.wrapped import unwrapped
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3,

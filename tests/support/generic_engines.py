@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engines import of_state
 from fastsft import _C
-from fastsft.model.generic.called_model import GenericModel
 from fastsft.model.generic.empty_model import empty_model
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import stored_tensors
 
@@ -38,7 +38,7 @@ def generic_engine(model: Any, *, recompute: bool = False, packs: bool = False, 
     state, others = of_state(options)
     config = json.loads(model.config.to_json_string(use_diff=False))
     made = GenericModel(empty_model(config, torch.float32), device="cpu", recompute=recompute, packs=packs)
-    engine = _C.Engine(json.dumps(config), state, model=made.called(), **others)
+    engine = _C.Engine(json.dumps(config), state, model=made.for_engine(), **others)
     saved = model.state_dict().keys()
     values = {
         **dict(model.named_parameters()),

@@ -156,7 +156,7 @@ def record(rank: int, folder: str) -> None:
         _C.save_training_state(args[0].engine, folder)
 
     around("fastsft.planning.run_plan:EpochGroups.plan", plan)
-    around("fastsft.trainer.trainer:resume", resumed)
+    around("fastsft.trainer.resume:resume", resumed)
 
 
 def flip_gradient(rank: int, only_rank: int, call: int) -> None:
@@ -181,7 +181,7 @@ def deviate(rank: int, only_rank: int) -> None:
         args[0].set_parameter(name, torch.zeros(args[0].parameter_shapes[name]))
         return original(*args, **kwargs)
 
-    around("fastsft.trainer.loop:check_replicas", act)
+    around("fastsft.trainer.stepper:check_replicas", act)
 
 
 def flag(rank: int, only_rank: int, words: list[str]) -> None:
@@ -259,7 +259,7 @@ def limit_memory(rank: int, only_rank: int, mib: int) -> None:
 
 def others_take_the_room(rank: int) -> None:
     """What the check before the save of a model saw is gone when it writes."""
-    around("fastsft.model.directory:check_free_space", lambda original, args, kwargs: None)
+    around("fastsft.model.model_save:check_free_space", lambda original, args, kwargs: None)
 
 
 def script_saves(rank: int, folder: str) -> None:

@@ -7,8 +7,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from fastsft.model.given_library import check_patches
-from fastsft.originals.patched_functions import check_patched_functions
+from fastsft.model.alterations.check import check_patches
+from fastsft.originals.trainer_patches import check_patched_functions
 
 
 def read_sources() -> None:

@@ -13,7 +13,7 @@ from fastsft.checkpoint import content as checkpoint_content
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.model import CausalLM
 from fastsft.runtime.place import launch
-from fastsft.trainer import Trainer, trainer_plan
+from fastsft.trainer import Trainer, planner
 from tiny_models import conversations
 from tiny_models import train as train_engine
 
@@ -72,20 +72,21 @@ def reduce(
     """To the end, a conversation a micro-batch; its plan for `memory` bytes, and the result."""
     warnings.simplefilter("error")
     if memory is not None:
-        trainer_plan.rank_memory = lambda device: memory
+        planner.rank_memory = lambda device: memory
     trainer = make_trainer(
         model, output, fsdp="full_shard", per_device_train_batch_size=1, micro_batch_tokens=1,
         sync_each_batch=asked,
     )  # fmt: skip
-    planned = trainer.sync_each_batch
+    planned = trainer.run.planner.sync_each_batch
     try:
         trainer.train(resume_from_checkpoint=saving.newest_checkpoint(output))
     except ValueError as error:
         return {"planned": planned, "refused": str(error)}
-    assert trainer.memory_plan
+    plan = trainer.run.planner.memory_plan
+    assert plan
     return {
-        "planned": planned, "used": trainer.sync_each_batch, "total": trainer.memory_plan.total,
-        "gradients": trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"],
+        "planned": planned, "used": trainer.run.planner.sync_each_batch, "total": plan.total,
+        "gradients": trainer.engine.memory()["gradients"] - plan.parts["gradients"],
         "weights": trainer.engine.named_parameters(),
     }  # fmt: skip
 
@@ -97,9 +98,9 @@ def accumulate_less(groups: dict[str, str], model: Path, output: Path) -> list[t
     for steps in (2, 1):
         trainer.args.gradient_accumulation_steps = steps
         trainer.train(resume_from_checkpoint=None)
-        assert trainer.memory_plan
-        more = trainer.engine.memory()["gradients"] - trainer.memory_plan.parts["gradients"]
-        found.append((trainer.sync_each_batch, more))
+        assert trainer.run.planner.memory_plan
+        more = trainer.engine.memory()["gradients"] - trainer.run.planner.memory_plan.parts["gradients"]
+        found.append((trainer.run.planner.sync_each_batch, more))
     return found
 
 

@@ -179,7 +179,7 @@ def _calls(module: Any) -> list[tuple[str, ...]]:
 
 def record() -> dict[str, Any]:
     """What transformers 5 reads. With transformers 5 installed."""
-    from fastsft.model.words.both import in_both_words
+    from fastsft.model.config_words import in_both_words
 
     found = {}
     for name, family, kind, part in cases():
@@ -195,13 +195,13 @@ def in_both_words_of_older_release(config: dict[str, Any]) -> dict[str, Any]:
     """The file that fastsft makes of older words next to transformers 4."""
     from unittest import mock
 
-    from fastsft.model.words import both, rope
+    from fastsft.model import config_words, rope_words
 
     with (
-        mock.patch.object(both, "library_major", lambda: 4),
-        mock.patch.object(rope, "library_major", lambda: 4),
+        mock.patch.object(config_words, "library_major", lambda: 4),
+        mock.patch.object(rope_words, "library_major", lambda: 4),
     ):
-        return both.in_both_words(config)
+        return config_words.in_both_words(config)
 
 
 if __name__ == "__main__":

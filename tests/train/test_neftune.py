@@ -10,7 +10,7 @@ from transformers.trainer_utils import neftune_post_forward_hook
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.trainer.neftune import noise_options
+from fastsft.trainer.stepper import noise_options
 from runs import labels_of
 from tiny_models import conversations, make_engine, write_model
 

@@ -12,7 +12,7 @@ import pytest
 
 from engines import new_engine
 from fastsft.runtime.errors import ReplayMismatchError, ReplicaMismatchError
-from fastsft.trainer.bit_checks import check_replay, check_replicas, deviating
+from fastsft.trainer.bad_steps import check_replay, check_replicas, deviating
 from injected_faults import at_call, flip_bit, op_fault
 from ranks import run_ranks
 from shard.test_strategies import config, initialise

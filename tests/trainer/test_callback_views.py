@@ -140,7 +140,7 @@ def test_the_accelerator_takes_no_attributes(tmp_path: Path, name: str) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     trainer = ours(tmp_path, Plain())
     trainer.train()
-    schedule = trainer._references()["lr_scheduler"]
+    schedule = trainer.lr_scheduler
     assert trainer.lr_scheduler.get_last_lr() == schedule.get_last_lr()
     assert trainer.optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0]
     with pytest.raises(KeyError, match=r"param_groups of the optimizer have no params here"):

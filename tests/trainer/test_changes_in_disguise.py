@@ -15,7 +15,7 @@ import fastsft
 from altered_runs import load, ours
 from fastsft.data.collators import only_stacks
 from fastsft.data.item_rules import ItemRules
-from fastsft.trainer.callback_notices import tell_callbacks
+from fastsft.trainer.compat.guard import tell_callbacks
 
 
 def default_data_collator(rows: list[Any]) -> Any:

@@ -295,13 +295,13 @@ def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pyte
     trainer.add_callback(Silent())
     trainer.add_callback(transformers.PrinterCallback())
     waits: list[int] = []
-    fire = trainer.fire
+    fire = trainer.callback_handler.fire
 
     def noted(event: str, **how: Any) -> None:
         if event == "on_save":
-            waits.append(trainer.saver.in_flight)
+            waits.append(trainer.run.checkpoints.saver.in_flight)
         fire(event, **how)
 
-    monkeypatch.setattr(trainer, "fire", noted)
+    monkeypatch.setattr(trainer.callback_handler, "fire", noted)
     trainer.train()
     assert waits == [True, True]

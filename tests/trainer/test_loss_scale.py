@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastsft.runtime.errors import NotFiniteError
-from fastsft.trainer.loss_scale import LossScale
+from fastsft.trainer.bad_steps import LossScale
 
 
 def new_scale(

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from fastsft.model.alterations.marks import Marks
+from fastsft.originals.snapshots import ModuleSnapshot
 from trainer_pairs import Plain, check_equal, curve, losses, model, ours, theirs, unrounded
 
 
@@ -179,7 +179,7 @@ def test_gradients_are_none_where_they_are_none_in_transformers(tmp_path: Path) 
 def test_marks_of_a_model() -> None:
     """Equal while nothing changes, whatever the mode is."""
     module = model()
-    marks = Marks(module)
+    marks = ModuleSnapshot(module)
     assert not marks.changed()
     module.eval()
     assert not marks.changed()

@@ -18,7 +18,7 @@ from torch.utils.data import SequentialSampler
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 import fastsft
-from fastsft.originals import patched_functions
+from fastsft.originals import trainer_patches as patched_functions
 from trainer_pairs import FLAGS as BASE
 from trainer_pairs import Plain, check_equal, curve, losses, model, ours, theirs, unrounded
 

@@ -16,7 +16,7 @@ import transformers.trainer
 from transformers import modeling_utils
 from transformers.models.llama import modeling_llama
 
-from fastsft.program.checked_classes import refuse_patched_classes
+from fastsft.program.checked_names import refuse_patched_classes
 from trainer_pairs import Plain, check_equal, losses, ours, theirs, unrounded
 
 Patch = Callable[[pytest.MonkeyPatch], None]

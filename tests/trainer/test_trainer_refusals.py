@@ -9,7 +9,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
 from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer
-from fastsft.trainer.preflight import check_best_of_run
+from fastsft.trainer.compat.overrides import check_best_of_run
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 

@@ -13,10 +13,10 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
-from fastsft.trainer.callback_handler import DefaultFlow
 from fastsft.trainer.early_stopping import EarlyStoppingCallback
 from fastsft.trainer.evaluation import evaluation_loss, exact_loss
-from fastsft.trainer.preflight import leave_out_evaluation
+from fastsft.trainer.events import DefaultFlow
+from fastsft.trainer.preflight import disable_evaluation
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 
@@ -290,11 +290,11 @@ def test_callbacks_are_added_and_removed(tmp_path):
     for callback in (first, second):
         run.add_callback(callback)
     run.remove_callback(second)
-    assert run.callbacks.callbacks[-1] is first
+    assert run.callback_handler.callbacks[-1] is first
     assert isinstance(run.pop_callback(DefaultFlow), DefaultFlow)
     assert run.pop_callback(DefaultFlow) is None and run.pop_callback(second) is None
     run.add_callback(EarlyStoppingCallback)
-    assert isinstance(run.callbacks.callbacks[-1], EarlyStoppingCallback)
+    assert isinstance(run.callback_handler.callbacks[-1], EarlyStoppingCallback)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_evaluation_without_data_is_left_out_where_no_result_is_missed(
 ):
     monkeypatch.setattr(notices, "_said", set())
     args = TrainingArguments(str(tmp_path), use_cpu=True, **flags)
-    leave_out_evaluation(args)
+    disable_evaluation(args)
     assert args.eval_strategy == left
     args.settle()  # a later change of the arguments does not bring it back
     assert args.eval_strategy == left

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from fastsft.weight_sync import groups as groups_of_sync
-from fastsft.weight_sync.groups import keep_until_done, release_done
-from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.groups import Transport, keep_until_done, release_done
 
 
 class Work:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from fastsft.ranks import exchange
 from fastsft.ranks.timed_store import BoundedStore
-from fastsft.weight_sync import agreement, exchange, read_state_dict
+from fastsft.weight_sync import agreement, read_state_dict
 from ranks import run_ranks
 from weight_sync_parts import agreement_world
 

@@ -12,7 +12,7 @@ import torch
 
 from fastsft import _C
 from fastsft.weight_sync import CheckpointCoordinator, fsdp_save_state_dict, layout, read_state_dict, save_job
-from fastsft.weight_sync.commit import Commit
+from fastsft.weight_sync.save_job import Commit
 from weight_sync_parts import save_world
 from weight_sync_parts.modules import make_engine
 

@@ -14,8 +14,6 @@ from fastsft.weight_sync.groups import WeightGroup
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import Loaded, in_threads
 
-BACKENDS = ("gloo", "shared_memory")
-
 
 def join(store: Any, rank: int, world_size: int = 2, backend: str = "gloo", timeout_s: float = 60.0) -> Any:
     """The group, or the error that joining it ended with."""
@@ -25,15 +23,15 @@ def join(store: Any, rank: int, world_size: int = 2, backend: str = "gloo", time
         return error
 
 
-def members(store: Any, backend: str = "gloo") -> list[WeightGroup]:
-    groups = in_threads([lambda: join(store, 0, 2, backend), lambda: join(store, 1, 2, backend)])
+def members(store: Any) -> list[WeightGroup]:
+    groups = in_threads([lambda: join(store, 0), lambda: join(store, 1)])
     assert all(isinstance(group, WeightGroup) for group in groups), groups
     return groups
 
 
 @pytest.mark.parametrize(("world_size", "backend", "message"), [
     (3, "gloo", "would make a group of 3 members over gloo; the first .* makes one of 2 members over gloo"),
-    (2, "shared_memory", "would make a group of 2 members over shared_memory; .* 2 members over gloo"),
+    (2, "nccl", "would make a group of 2 members over nccl; .* 2 members over gloo"),
 ])  # fmt: skip
 def test_a_member_that_means_another_group_is_refused(world_size: int, backend: str, message: str) -> None:
     store = dist.HashStore()
@@ -61,6 +59,17 @@ def test_impossible_members_are_refused(rank: int, world_size: int, timeout_s: f
     assert isinstance(error, ValueError) and message in str(error)
 
 
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected one of gloo, nccl, got 'mpi'"):
+        WeightGroup(dist.HashStore(), 0, 2, backend="mpi")
+
+
+def test_a_member_that_never_comes_is_named() -> None:
+    for rank, others in ((0, "1, 2"), (1, "0, 2")):
+        error = join(dist.HashStore(), rank, 3, timeout_s=0.2)
+        assert f"rank {others} has not joined generation 0 " in str(error) and "0.2 seconds" in str(error)
+
+
 def test_two_members_with_one_rank_are_named() -> None:
     store = dist.HashStore()
     first, second = in_threads([
@@ -73,12 +82,11 @@ def test_two_members_with_one_rank_are_named() -> None:
         raise second
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("again", [0, 1])
-def test_a_member_that_was_started_again_joins_the_next_generation(backend: str, again: int) -> None:
+def test_a_member_that_was_started_again_joins_the_next_generation(again: int) -> None:
     store = dist.HashStore()
-    groups = members(store, backend)
-    groups[again], rebuilt = in_threads([lambda: join(store, again, 2, backend), groups[1 - again].rebuild])
+    groups = members(store)
+    groups[again], rebuilt = in_threads([lambda: join(store, again), groups[1 - again].rebuild])
     assert rebuilt is None
     assert [group.generation for group in groups] == [1, 1]
     assert _sync(groups, 1.0) == [1, 1]
@@ -99,10 +107,9 @@ def test_whoever_comes_again_alone_hears_whom_it_waits_for() -> None:
     assert _sync(groups, 2.0) == [2, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_rebuild_that_failed_costs_its_time_only(backend: str) -> None:
+def test_a_rebuild_that_failed_costs_its_time_only() -> None:
     store = dist.HashStore()
-    groups = members(store, backend)
+    groups = members(store)
     groups[0]._timeout, timeout = groups[0]._timeout / 200, groups[0]._timeout
     for _ in range(3):
         with pytest.raises(RuntimeError, match=r"rank 1 has not joined generation 1 of .* within 0\.3 "):

@@ -16,8 +16,7 @@ SECONDS = 600
 pytestmark = pytest.mark.chaos
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shared_memory"])
-def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path, backend: str) -> None:
+def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path) -> None:
     command = [
         sys.executable,
         str(EXAMPLE),
@@ -27,8 +26,6 @@ def test_an_actor_follows_the_trainer_three_ways(tmp_path: Path, backend: str) -
         "3",
         "--every",
         "1",
-        "--backend",
-        backend,
     ]
     environment = {**os.environ, "RAY_worker_niceness": "0"}  # else a busy machine leaves actors nothing
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -12,13 +12,6 @@ import pytest
 from fastsft.weight_sync.modes import MODES
 from weight_sync_parts.restarted_members import Members, members
 
-# Of every mode, and over both backends of one host.
-CASES = [
-    *[(mode, "gloo") for mode in sorted(MODES)],
-    ("native", "shared_memory"),
-    ("trinity", "shared_memory"),
-]
-
 
 def check(tails: dict[str, list[dict[str, Any]]]) -> None:
     """Receivers have exactly what the trainer sent, under its version, one version after another."""
@@ -42,10 +35,10 @@ def check_words(made: Members) -> None:
             assert not any(each in words for each in ("/gloo/", "connectFullMesh", "keys:")), (name, words)
 
 
-@pytest.mark.variants("native-shared_memory", "vllm_packed-gloo", "trinity-gloo")
-@pytest.mark.parametrize(("mode", "backend"), CASES)
-def test_a_killed_receiver_and_a_killed_trainer_join_again(tmp_path: Path, mode: str, backend: str) -> None:
-    with members(tmp_path, mode, backend) as made:
+@pytest.mark.variants("vllm_packed", "trinity")
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_a_killed_receiver_and_a_killed_trainer_join_again(tmp_path: Path, mode: str) -> None:
+    with members(tmp_path, mode) as made:
         check(made.wait_for_syncs(3, 120.0))
         for name in ("receiver-2", "trainer"):
             made.kill(name)
@@ -56,10 +49,10 @@ def test_a_killed_receiver_and_a_killed_trainer_join_again(tmp_path: Path, mode:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("mode", "backend"), CASES)
-def test_fifty_syncs_after_random_kills(tmp_path: Path, mode: str, backend: str, seed: int) -> None:
-    draw = random.Random(f"{mode} {backend} {seed}")
-    with members(tmp_path, mode, backend) as made:
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_fifty_syncs_after_random_kills(tmp_path: Path, mode: str, seed: int) -> None:
+    draw = random.Random(f"{mode} gloo {seed}")
+    with members(tmp_path, mode) as made:
         for _ in range(8):
             time.sleep(draw.uniform(0.0, 1.5))  # also while the others still rebuild
             killed = draw.sample(made.names, draw.choice([1, 1, 1, 2, 3]))

@@ -16,8 +16,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from fastsft.ranks.store import HeldPort, loopback_store
-from fastsft.weight_sync.groups import WeightGroup
-from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.groups import Transport, WeightGroup
 from weight_sync_parts.receivers import in_threads
 
 TIMEOUT = timedelta(seconds=60)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fastsft.weight_sync.transport import Transport
+from fastsft.weight_sync.groups import Transport
 from weight_sync_parts.receivers import in_threads
 
 

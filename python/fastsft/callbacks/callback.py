@@ -22,7 +22,7 @@ class TrainerControl:
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """As it is in trainer_state.json under `stateful_callbacks`."""
+        """Return the value of `stateful_callbacks` in trainer_state.json."""
         return {"args": asdict(self), "attributes": {}}
 
 
@@ -30,7 +30,7 @@ class EventValues(TypedDict, total=False):
     """Values that events get next to arguments, state and control, by name.
 
     model: as of the Trainer. tokenizer, processing_class: the same object. optimizer, lr_scheduler,
-    train_dataloader: views to read from (trainer/callback_views.py), None before on_train_begin.
+    train_dataloader: views to read from (trainer/compat/views.py), None before on_train_begin.
     eval_dataloader: a view of the rows that were evaluated last, None before. logs: of on_log; metrics: of
     on_evaluate and on_predict.
     """
@@ -57,74 +57,74 @@ class TrainerCallback:
     def on_init_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """The trainer is made."""
+        """Called when the Trainer is made."""
 
     def on_train_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Training begins, or goes on from a checkpoint."""
+        """Called when training begins, or resumes from a checkpoint."""
 
     def on_train_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Training has ended well; the model has its final weights."""
+        """Called when training has ended well; the model has its final weights."""
 
     def on_epoch_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """An epoch begins, or goes on."""
+        """Called when an epoch begins, or resumes."""
 
     def on_epoch_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """An epoch has ended."""
+        """Called when an epoch has ended."""
 
     def on_step_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Before the first micro-batch of an optimizer step."""
+        """Called before the first micro-batch of an optimizer step."""
 
     def on_substep_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Once for each micro-batch of the step but its last."""
+        """Called once for each micro-batch of the step except the last."""
 
     def on_pre_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Before the step is computed: its passes and update are one call of the engine."""
+        """Called before the step is computed: the engine computes passes and update in one call."""
 
     def on_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """The update is made, or under way; `global_step` does not count it yet."""
+        """Called when the update is made, or in flight; `global_step` does not count it yet."""
 
     def on_step_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """The step counts."""
+        """Called when `global_step` counts the step."""
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """A batch of an evaluation is done."""
+        """Called after each batch of an evaluation."""
 
     def on_evaluate(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """An evaluation is done; `metrics`."""
+        """Called after an evaluation; kwargs have its `metrics`."""
 
     def on_predict(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """`Trainer.predict` is done; `metrics`."""
+        """Called after `Trainer.predict`; kwargs have its `metrics`."""
 
     def on_save(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """A checkpoint is on the disk; fastsft's own callbacks hear of it before."""
+        """Called when a checkpoint is on the disk; for fastsft's own callbacks it may still be in flight."""
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """`logs` are added to `state.log_history`."""
+        """Called when `logs` are added to `state.log_history`."""

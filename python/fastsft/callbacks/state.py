@@ -48,7 +48,7 @@ class TrainerState:
     stateful_callbacks: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of trainer_state.json."""
+        """Return the content of trainer_state.json."""
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:

@@ -1,30 +1,43 @@
-"""Contents of a checkpoint except tensors, taken at the moment of the save and written later."""
+"""The contents of a checkpoint except tensors, its commit, and the removal of older checkpoints."""
 
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME, describe_run
 from fastsft.model.config import json_text
-from fastsft.model.directory import ModelForm, small_texts, write_texts, write_tokenizer
-from fastsft.model.saved_parts import tokenizer_to_save
+from fastsft.model.model_save import ModelForm, small_texts, tokenizer_to_save, write_texts, write_tokenizer
+from fastsft.model.output_directory import recover_directory
+from fastsft.ranks.exchange import AllOrNone, on_rank0
+from fastsft.ranks.output_directory import check_still_held, writes_small_files
+from fastsft.runtime.messages import tell
+from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
 if TYPE_CHECKING:
-    from fastsft import _C
+    from fastsft.arguments import TrainingArguments
     from fastsft.checkpoint.saved_run import SavedRun
-    from fastsft.model.saved_parts import AdapterToSave, SavedTokenizer
+    from fastsft.model.hooks import AdapterToSave
+    from fastsft.model.model_save import SavedTokenizer
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of errors that name the lack of room themselves
+_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:
-    """The name of the checkpoint in `output_dir` that holds the model's source directory; "" for others."""
+    """Name the checkpoint of `output_dir` that the model was loaded from; "" if none."""
     source = getattr(model, "source_directory", None)
     if source is None:
         return ""
@@ -41,20 +54,20 @@ class CheckpointContent:
     step: int
     world_size: int
     layout: str
-    best: str  # name of the checkpoint that rotation must keep, or ""
-    source: str  # the same of one that the run began with the model of
+    best: str  # name of the best checkpoint, which rotation keeps, or ""
+    source: str  # name of the checkpoint that the run began with, which rotation keeps, or ""
     form: ModelForm
     with_state: bool
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
     tokenizer: SavedTokenizer | None
-    adapter: AdapterToSave | None  # a SavedAdapter, written in place of the model; None: the model is written
+    adapter: AdapterToSave | None  # written in place of the model; None: the model is written
 
     @classmethod
     def of(cls, trainer: SavedRun) -> CheckpointContent:
-        """The state of `trainer` now; a few milliseconds. The texts are made when they are written.
+        """Take the state of `trainer` now, in a few milliseconds; texts are made when they are written.
 
-        Adapters are gathered: collective where the model has them.
+        Collective if the model has adapters, which are gathered.
         """
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
@@ -79,7 +92,7 @@ class CheckpointContent:
         )
 
     def write_run_files(self, directory: str) -> list[_C.FileDigest]:
-        """The files that one rank writes for all: configuration, tokenizer, states. Their digests."""
+        """Write the files that one rank writes for all: configuration, tokenizer, states. Return digests."""
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
         if self.adapter is not None:
             digests += self.adapter.write(directory)
@@ -88,7 +101,7 @@ class CheckpointContent:
     def write_random_state(
         self, directory: str, rank: int, states: dict[str, Any] | None = None
     ) -> list[_C.FileDigest]:
-        """The random states of `rank`, its own when none are given. Their digest."""
+        """Write the random states of `rank`, its own if none are given. Return the digest."""
         states = self.random_states if states is None else states
         if states is None:
             return []
@@ -96,10 +109,117 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """The states as they are, and those from which rows are read again that are not trained on yet."""
-    states, reads = read_random_states(), getattr(trainer, "epoch_reads", None)
-    position = None if reads is None else reads.position()
+    """Return the states now, and those from which rows that are not trained on yet are read again."""
+    states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()
         states["reading"] = {"epoch": position.epoch.to_json(), "ahead": ahead}
     return states
+
+
+def explain(error: Exception, path: str, needed: int) -> Exception:
+    """Add path and bytes needed to an error of a full disk or limit; return other errors as they are."""
+    full = isinstance(error, OSError) and error.errno in _FULL
+    if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
+        return error
+    is_disk = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    is_told = any(word in str(error) for word in _WORDS)
+    free = f", {_C.available_bytes(path)} bytes are free there" if is_disk and not is_told else ""
+    return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
+
+
+def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
+    """RuntimeError unless `names` have the weights, the requested optimizer state, and all parts.
+
+    The last check before older checkpoints go.
+    """
+    weights = "adapter_model" if content.adapter is not None else "model"
+    missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
+    if content.with_state and not _has("optimizer-rank", names):
+        missing.append("optimizer-rank-*.safetensors")
+    parts = Counter((part[1], int(part[3])) for part in map(_NUMBERED.fullmatch, names) if part)
+    missing += [f"{of - n} of {of} files {stem}-*" for (stem, of), n in parts.items() if n != of]
+    if missing:
+        raise RuntimeError(
+            f"the checkpoint lacks {', '.join(missing)}, which no rank has written; it is not "
+            "kept, and the older ones stay"
+        )
+
+
+def _has(stem: str, names: Collection[str]) -> bool:
+    return any(re.fullmatch(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.safetensors", name) for name in names)
+
+
+def commit_checkpoint(
+    directory: _C.AtomicDirectory | None,
+    target: Path,
+    content: CheckpointContent,
+    files: list[_C.FileDigest],
+    limit: int,
+) -> None:
+    """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
+    assert directory is not None  # of the rank that commits
+    check_complete(content, [file.name for file in files])
+    manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
+    check_still_held(target.parent)
+    directory.commit(target.name, manifest)
+    if directory.kept:
+        tell(f"what fastsft did not write in {target} is now in {directory.kept}")
+    rotate(target.parent, limit, [content.best, target.name, content.source])
+
+
+def recover(folder: Path) -> None:
+    """Finish or remove leftovers of earlier saves in `folder`, which is made if it is missing."""
+    check_still_held(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in recover_directory(folder):
+        tell(f"removed {folder / name}, left by an interrupted save")
+
+
+def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
+    """Remove the checkpoints that an earlier start had still to remove. Collective."""
+    agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
+    agreement.attempt_if(
+        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
+    )
+    agreement.settle(None)
+
+
+def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
+    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), except the names in `kept`.
+
+    A checkpoint that cannot be removed stays, on top of the limit, with a line.
+    """
+    unremoved: list[str] = []
+    for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
+        if aside:
+            tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
+    tell_unremoved(unremoved)
+
+
+def keep_only(directory: str | Path, source: str = "") -> None:
+    """Remove the other checkpoints of fastsft next to `directory`, on rank 0. Collective.
+
+    A directory called checkpoint-<step> counts if its manifest and the sizes of its files verify, as for
+    save_total_limit. Directories of other programs, and damaged ones, stay; transformers removes every
+    directory of that name. source: name of another checkpoint that stays.
+    """
+    path = Path(directory)
+    on_rank0(f"removing the checkpoints next to {path}", lambda: _remove_others(path, source))
+
+
+def _remove_others(kept: Path, source: str) -> None:
+    for name in _C.list_checkpoints(str(kept.parent)):
+        other = kept.parent / name
+        if name not in (kept.name, source) and not _C.verify_directory(str(other), checksums=False):
+            _remove_other(other)
+
+
+def _remove_other(other: Path) -> None:
+    try:
+        aside = _C.delete_directory(str(other))
+    except _C.FileError as error:
+        tell_unremoved([str(error)])
+        return
+    if aside:
+        tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

@@ -1,4 +1,7 @@
-"""A run that is over: started again, it returns at once (docs/spec/trainer_semantics.md, section 17)."""
+"""The record of a finished run: started again, the run returns at once.
+
+Rules: docs/spec/trainer_semantics.md, section 17.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
-from fastsft.checkpoint.content import source_checkpoint
-from fastsft.checkpoint.json_shape import Count, ListOf, Number, Shape, misfit
+from fastsft.checkpoint.content import recover, rotate_what_is_left, source_checkpoint
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
-from fastsft.checkpoint.save import recover, rotate_what_is_left
+from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
 from fastsft.data.known_lengths import untouched_rows
 from fastsft.data.token_rows import TokenRows
-from fastsft.model.base_identity import is_comparable
-from fastsft.model.file_sets import is_kept_apart
+from fastsft.model.output_directory import is_kept_apart
+from fastsft.model.weight_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held
-from fastsft.ranks.save_place import writes_small_files
+from fastsft.ranks.exchange import AllOrNone, on_rank0
+from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.reporting.status import ProgressEvents, Run, Status
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import keep_aside, write_output
@@ -52,21 +53,20 @@ _RECORD: Mapping[str, Shape] = {
 def finished_output(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> TrainOutput | None:
-    """Result of the same run when it finished in `output_dir`, with a line that says so; collective.
+    """Return the result of this run if it has finished in `output_dir`, with a line. Collective.
 
-    None unless the record of its end is there with a checkpoint, names this run (data, arguments that count
-    when resuming, source of the model, how weights are saved), and all files of the model that it left are
-    there as it wrote them. Then the run is resumed or begun as usual, which leads to the same result. None
-    for a script's own data set, too: nobody knows what its items will be.
+    None unless there are a checkpoint and a record of the end that names this run (data, arguments that count
+    when resuming, source of the model, form of the weights), and all files of the model are as the run wrote
+    them. Then the run is resumed or begun as usual, with the same result. None for a script's own data set,
+    too, whose items nobody knows before.
     """
     if not _labelled_here(train_dataset):
         return None
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for a finished run in {folder}")
-    found = agreement.attempt_on_first(
-        lambda: json.dumps(_matching_record(folder, model, args, tokenizer, train_dataset))
+    record = on_rank0(
+        f"looking for a finished run in {folder}",
+        lambda: _matching_record(folder, model, args, tokenizer, train_dataset),
     )
-    record = json.loads(agreement.settle_first(found))
     if record is None:
         return None
     step = record["step"]
@@ -80,8 +80,8 @@ def finished_output(
 
 
 def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
-    """Remove leftovers of saves, and checkpoints above the limit; collective. best: it stays."""
-    agreement = Agreement(f"removing what saves left in {folder}")
+    """Remove leftovers of saves, and checkpoints above the limit except `best`. Collective."""
+    agreement = AllOrNone(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
     if args.save_total_limit and best is not None and _had_limit(folder, args.save_total_limit):
@@ -89,7 +89,7 @@ def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM,
 
 
 def _had_limit(folder: Path, limit: int) -> bool:
-    """True if the run itself was told `limit`: another one given now removes nothing of a finished run."""
+    """True if the run itself had `limit`: another limit now removes nothing of a finished run."""
     try:
         return bool(read_json_object(folder / "training_args.json").get("save_total_limit") == limit)
     except (ValueError, OSError):
@@ -99,18 +99,17 @@ def _had_limit(folder: Path, limit: int) -> bool:
 def check_no_other_model(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> None:
-    """ValueError when `output_dir` holds the finished model of another run; collective.
+    """ValueError if `output_dir` holds the finished model of another run. Collective.
 
-    Asked by a run that has nothing to resume there, and would replace it at its end.
+    For a run that has nothing to resume there, and would replace that model at its end.
     """
     if args.overwrite_output_dir or args.no_resume:
         return
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for a finished model in {folder}")
-    found = agreement.attempt_on_first(
-        lambda: json.dumps(_record_of_another(folder, model, args, tokenizer, train_dataset))
+    record = on_rank0(
+        f"looking for a finished model in {folder}",
+        lambda: _record_of_another(folder, model, args, tokenizer, train_dataset),
     )
-    record = json.loads(agreement.settle_first(found))
     if record is None:
         return
     raise ValueError(
@@ -122,16 +121,15 @@ def check_no_other_model(
 def check_not_ended(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> None:
-    """ValueError when a run of other arguments ended in `output_dir` and no steps are left; collective.
+    """ValueError if a run of other arguments ended in `output_dir` and no steps are left. Collective.
 
-    Going on from its checkpoint would train nothing, and write these arguments next to its weights.
+    A resume from its checkpoint would train nothing, and write these arguments next to its weights.
     """
     folder = Path(args.output_dir or ".")
-    agreement = Agreement(f"looking for the end of a run in {folder}")
-    found = agreement.attempt_on_first(
-        lambda: json.dumps(_difference_of_end(folder, model, args, tokenizer, train_dataset))
+    difference = on_rank0(
+        f"looking for the end of a run in {folder}",
+        lambda: _difference_of_end(folder, model, args, tokenizer, train_dataset),
     )
-    difference = json.loads(agreement.settle_first(found))
     if difference is not None:
         raise ValueError(
             f"{folder}: {difference}, so nothing would be trained; --no_resume True trains again and keeps "
@@ -161,12 +159,12 @@ def _difference_of_end(
 
 
 def record_end(trainer: SavedRun, output: TrainOutput) -> None:
-    """After the final save: note in `output_dir` that the run is over, and what it left; on rank 0."""
+    """Write the record of a run into `output_dir`, after the final save, on rank 0."""
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
     if is_kept_apart(folder):
-        return  # the files there are not those of this run
+        return  # the files there are of another run
     try:
         files = _model_files(folder)
     except ValueError:
@@ -186,7 +184,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
 
 
 def forget_end(output_dir: str | Path) -> None:
-    """A run begins in `output_dir`: what an earlier one left there is no longer the last word; on rank 0."""
+    """Remove the record of an earlier run in `output_dir`, where a run begins; on rank 0."""
     path = Path(output_dir) / RECORD_NAME
     if launch().rank != 0 or not os.path.lexists(path):
         return
@@ -207,7 +205,7 @@ def _matching_record(
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
-    if request["data_hash"] is None:  # whether its data are the same cannot be known
+    if request["data_hash"] is None:  # nobody can know whether its data are the same
         return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
@@ -217,7 +215,7 @@ def _matching_record(
 
 
 def _best_checkpoint(folder: Path) -> str | None:
-    """Name of the best checkpoint by the state of the run; "" when there is none, None when unknown."""
+    """Name the best checkpoint by the state of the run; "" if there is none, None if it is unknown."""
     try:
         state = TrainerState.load_from_json(folder / "trainer_state.json")
     except (ValueError, OSError, TypeError):
@@ -228,7 +226,7 @@ def _best_checkpoint(folder: Path) -> str | None:
 def _record_of_another(
     folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> dict[str, Any] | None:
-    """Of the run whose model is in `folder`; None when it is this one, or the model is not there any more."""
+    """Return the record of another run whose model is in `folder`; None if there is no such model."""
     record = _read(folder / RECORD_NAME)
     weights = [name for name in (record or {}).get("files", ()) if name.endswith(".safetensors")]
     if record is None or not any((folder / name).is_file() for name in weights):
@@ -240,7 +238,7 @@ def _record_of_another(
 
 
 def _has_other_base(old: object, new: str | None) -> bool:
-    """True if both are known to be of different frozen weights."""
+    """True if both digests are known, and of different frozen weights."""
     return isinstance(old, str) and new is not None and is_comparable(old, new) and old != new
 
 
@@ -250,7 +248,7 @@ def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
 
 
 def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
-    """The logs of the run, for a program that started this one."""
+    """Send the logs of the run to a program that started this process."""
     events = ProgressEvents.of(os.environ) if launch().rank == 0 else None
     if events is None:
         return
@@ -263,7 +261,7 @@ def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The record; None when there is none, or it has not the types that `record_end` writes."""
+    """Read the record; None if there is none, or its types are not those that `record_end` writes."""
     try:
         record: dict[str, Any] = read_json(path)
     except ValueError:
@@ -303,7 +301,7 @@ def _model_files(folder: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Size and time of change of a file; None when it is not there."""
+    """Return size and time of change of a file; None if it is missing."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The save at the end of a run, whose weights are nowhere else: a full disk is waited for."""
+"""The save at the end of a run, whose weights are nowhere else: it waits for room on a full disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from fastsft import _C
-from fastsft.ranks.agreement import on_any_rank
+from fastsft.ranks.exchange import on_any_rank
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.full_disk import is_of_full_disk
 from fastsft.runtime.messages import tell
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOOK_S = 1.0  # between looks at the free bytes
 _WORTH_TRYING = 1 << 20  # bytes that have become free
-_TELL_S = 60.0  # between lines, and between attempts where room is not seen to come
+_TELL_S = 60.0  # between lines, and between attempts if no room is seen to come
 _SIGNAL_BASE = 128
 _MARK = "outcome of a last save"
 
@@ -29,24 +29,24 @@ _MARK = "outcome of a last save"
 class Signals(Protocol):
     """A guard that notes signals."""
 
-    answer: str  # what is said when one comes
+    answer: str  # text that is printed for a signal
 
     def take(self) -> int:
-        """The one that any rank has received, or 0; collective."""
+        """Return the signal that any rank has received, or 0. Collective."""
 
 
 class LastSaves:
-    """The saves at the end of a run; collective. make_room: frees what can be spared; False: nothing more."""
+    """The saves at the end of a run. Collective. make_room: frees bytes; False if nothing is left to free."""
 
     def __init__(self, args: TrainingArguments, signals: Signals, make_room: Callable[[], bool]) -> None:
         self._args, self._signals, self._make_room = args, signals, make_room
 
     def save(self, what: str, save: Callable[[], T]) -> T:
-        """`save()`, again and again while the disk has no room for it, up to --save_patience seconds.
+        """Call `save`, again while the disk has no room, up to --save_patience seconds.
 
-        The ranks wait together, with a line a minute. what: is saved, for the lines. save: fastsft's own
-        code, which fails on all ranks when it does on one. Raises what `save` raised last. SystemExit with
-        128 + its number after a signal, which ends the waiting.
+        The ranks wait together, with a line a minute. what: names the files, for the lines. save: fastsft's
+        own code, which fails on all ranks if it fails on one. Raises the last error of `save`. A signal ends
+        the waiting: SystemExit with 128 + its number.
         """
         folder = Path(self._args.output_dir or ".")
         end, told = time.monotonic() + self._args.save_patience, -math.inf
@@ -62,7 +62,7 @@ class LastSaves:
             if time.monotonic() - told >= _TELL_S:
                 told = time.monotonic()
                 _tell_of_waiting(what, outcome.failure(), end - told)
-            del outcome  # and with its error what the save held
+            del outcome  # its error holds the memory of the save
             number = _wait(folder, min(end, told + _TELL_S), self._signals)
             if number:
                 tell(
@@ -72,14 +72,14 @@ class LastSaves:
 
 
 class _Outcome:
-    """One attempt to save `what`: how it ended on this rank, then on all."""
+    """The outcome of one attempt to save `what`, on this rank and then on all."""
 
     def __init__(self, what: str) -> None:
         self._what, self._error = what, cast("Exception | None", None)
         self._failed: tuple[int, str] | None = None  # the first rank that did, and its message
 
     def of(self, save: Callable[[], T]) -> T | None:
-        """The result of `save`; None when it failed."""
+        """Return the result of `save`; None if it failed."""
         try:
             return save()
         except Exception as error:
@@ -87,10 +87,10 @@ class _Outcome:
             return None
 
     def is_done_everywhere(self) -> bool:
-        """False where a rank lacks room and no rank failed for another reason; collective, one exchange.
+        """True if all ranks have saved, False if only room is lacking. Collective, one exchange.
 
-        Raises this rank's error, or PeerFailedError, after any other failure, where a rank is gone, and where
-        one is still inside the save: it learns of our error as from an Agreement, and does not wait for us.
+        Raises this rank's error, or PeerFailedError, after any other failure, if a rank is gone, and if a
+        rank is still inside the save: it learns of our error as from an AllOrNone, and does not wait for us.
         """
         error = self._error
         if isinstance(error, _C.CollectiveError):
@@ -102,8 +102,8 @@ class _Outcome:
             if error is None:
                 raise
             raise error from None
-        self._failed = next(((rank, each[0][1]) for rank, each in enumerate(reports) if each[0]), None)
-        kinds = {each[1][1] if _is_outcome(each[1]) else "other" for each in reports}
+        self._failed = next(((rank, report[0][1]) for rank, report in enumerate(reports) if report[0]), None)
+        kinds = {report[1][1] if _is_outcome(report[1]) else "other" for report in reports}
         if kinds == {"done"}:
             return True
         if "room" not in kinds or "other" in kinds:
@@ -111,7 +111,7 @@ class _Outcome:
         return False
 
     def failure(self) -> Exception:
-        """This rank's error, or one about the first rank that has one."""
+        """Return this rank's error, or an error about the first rank that failed."""
         if self._error is not None:
             return self._error
         rank, message = self._failed or (0, "it is elsewhere in the program")
@@ -119,7 +119,7 @@ class _Outcome:
 
 
 def _kind(error: Exception | None) -> str:
-    """done, room, other, or peer: some other rank knows why."""
+    """Classify an error: done, room, other, or peer (another rank knows the reason)."""
     if error is None:
         return "done"
     if is_of_full_disk(error):
@@ -139,7 +139,7 @@ def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
 
 
 def _wait(folder: Path, until: float, signals: Signals) -> int:
-    """Until a rank sees more free bytes, or it is `until`; the signal that came instead, or 0; collective."""
+    """Wait until a rank sees more free bytes, or until `until`. Return a signal, or 0. Collective."""
     before, answer, signals.answer = _free(folder), signals.answer, "the run waits no longer for room"
     try:
         while True:

@@ -1,4 +1,7 @@
-"""fastsft_state.json: progress of a run, what must stay the same (docs/spec/reliability.md, section 3)."""
+"""fastsft_state.json: the progress of a run, and its facts that a resumed run must share.
+
+Rules: docs/spec/reliability.md, section 3.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.optimizer import optimizer_of
-from fastsft.checkpoint.other_run import difference
-from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES
+from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, what_counts
 from fastsft.data.token_cache import tokenizer_digest
-from fastsft.model.base_identity import has_other_types, is_comparable, types_of
-from fastsft.model.tuned_products import keep_tuned_products, tuned_products
+from fastsft.model.tuned_gemms import restore_tuned_gemms, tuned_products
+from fastsft.model.weight_identity import has_other_types, is_comparable, types_of
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import read_json
 
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
-# `tokenizer`, `labelling` and the date before `data_hash`, which changes with them and says less.
+# `tokenizer`, `labelling` and the date come before `data_hash`, which changes with them and says less.
 _FATAL = (
     "adapters", "unit_hashes", "base_weights", "optimizer", "seed", "data_seed", "model_max_length",
     "tokenizer", "labelling", "num_conversations", DATE, "data_hash", "dataloader_drop_last",
     "train_sampling_strategy",
 )  # fmt: skip
-# Missing where a checkpoint is older, or a script brought a tokenizer or data set of its own; `base_weights`
+# Missing if a checkpoint is older, or a script brought a tokenizer or data set of its own; `base_weights`
 # also without adapters, and on all ranks but the first.
 _IF_KNOWN = ("base_weights", "tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
 TRAINED_BY = (  # without them the same data give other weights
@@ -45,7 +47,7 @@ _KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint'
 
 
 def describe_run(trainer: SavedRun) -> dict[str, Any]:
-    """The content of fastsft_state.json."""
+    """Return the content of fastsft_state.json."""
     args, engine, state = trainer.args, trainer.engine, trainer.state
     return {
         "format_version": _VERSION,
@@ -59,28 +61,22 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "optimizer": optimizer_of(args),
         "unit_names": list(engine.unit_names),
         "unit_hashes": list(engine.unit_hashes),
-        "micro_batch_tokens": trainer.token_budget,
+        "micro_batch_tokens": trainer.planner.token_budget,
         "attention_kernel": trainer.model.attention_kernel,
         "tune_gemm": args.tune_gemm,
         "tuned_products": tuned_products(args.device),
-        "sync_each_batch": trainer.sync_each_batch,
-        "bad_steps": trainer.bad_steps.state(),
-        "loss_scale": trainer.loss_scale.state(),
-        "due": trainer.due.to_json(),
-        "losses": trainer.losses.to_json(),
-        **({} if trainer.plateau_metrics is None else {"plateau": {"taken": [*trainer.plateau_metrics]}}),
+        "sync_each_batch": trainer.planner.sync_each_batch,
+        **trainer.loop_state(),
         "eval_data": _eval_data(trainer),
         **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
-        **describe_request(
-            trainer.fixed_arguments.over(args), trainer.tokenizer, trainer.train_dataset, trainer.train_rows
-        ),
+        **describe_request(trainer.step_args, trainer.tokenizer, trainer.train_dataset, trainer.train_rows),
     }
 
 
 def describe_request(
     args: TrainingArguments, tokenizer: object, train_dataset: object, rows: TokenRows
 ) -> dict[str, Any]:
-    """The computation that a run is asked for, by arguments and data, before there is an engine."""
+    """Describe the requested computation by arguments and data, before there is an engine."""
     batch = _batch(args)
     labelling = getattr(train_dataset, "labelling", None) or {}
     return {
@@ -100,7 +96,7 @@ def describe_request(
 
 
 def _sampling(args: TrainingArguments) -> str:
-    """Grouping by length sorts within the rows of a rank's accumulation group."""
+    """Name the strategy; grouping by length also depends on the rows of a rank's accumulation group."""
     group = args.train_batch_size * args.gradient_accumulation_steps
     grouped = args.train_sampling_strategy == "group_by_length"
     return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
@@ -115,7 +111,7 @@ def _batch(args: TrainingArguments) -> dict[str, int]:
 
 
 def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
-    """`data_position` of the run that `trainer` is set up for."""
+    """Return the `data_position` of the run of `trainer`."""
     drop_last = trainer.args.dataloader_drop_last
     return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
 
@@ -123,7 +119,10 @@ def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
 def data_position(
     step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
 ) -> dict[str, int]:
-    """Epoch, and conversations of it, after `step` steps (docs/spec/trainer_semantics.md, section 5)."""
+    """Return the epoch, and its conversations so far, after `step` steps.
+
+    Rule: docs/spec/trainer_semantics.md, section 5.
+    """
     rows = per_device * world_size
     micro_batches = num_conversations // rows if drop_last else math.ceil(num_conversations / rows)
     steps = max(1, math.ceil(micro_batches / accumulation))
@@ -133,15 +132,16 @@ def data_position(
 
 
 def _eval_data(trainer: SavedRun) -> dict[str, str | None] | None:
-    """`data_hash` of what is evaluated on, by name, "" for the only one; None without it."""
+    """Return the `data_hash` of each evaluation set, by name ("" if there is only one); None without any."""
     rows = trainer.eval_rows
     if rows is None:
         return None
-    return {name: data_hash(each) for name, each in (rows if isinstance(rows, dict) else {"": rows}).items()}
+    by_name = rows if isinstance(rows, dict) else {"": rows}
+    return {name: data_hash(rows_of_set) for name, rows_of_set in by_name.items()}
 
 
 def data_hash(rows: TokenRows) -> str | None:
-    """CRC-32C of all ids and learned spans: changes with data, tokenizer, template and masks.
+    """Return the CRC-32C of all ids and learned spans: it changes with data, tokenizer, template and masks.
 
     None for rows that are read in every epoch, and not known before.
     """
@@ -157,24 +157,24 @@ def holds_only_model(directory: str | Path) -> bool:
 
 
 def read_run_state(directory: str | Path) -> dict[str, Any]:
-    """fastsft_state.json. ValueError when it is missing or of another version."""
+    """Return fastsft_state.json. ValueError if it is missing or of another version."""
     path = Path(directory) / STATE_NAME
     if not path.exists():
         raise ValueError(f"{directory}: no {STATE_NAME}; it was not written by fastsft")
     content = read_json(path, MOST_STATE_BYTES)
     if not isinstance(content, dict) or content.get("format_version") != _VERSION:
-        found = content.get("format_version") if isinstance(content, dict) else None
+        version = content.get("format_version") if isinstance(content, dict) else None
         raise ValueError(
-            f"{path}: expected format_version {_VERSION}, got {found}; resume with the version of fastsft "
+            f"{path}: expected format_version {_VERSION}, got {version}; resume with the version of fastsft "
             "that wrote it, or start from step 0 with another --output_dir or --no_resume True"
         )
     return content
 
 
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """ValueError when the run would not continue the one that was saved; other differences warn."""
-    current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # the only one of old checkpoints
-    saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old ones have a limit, too
+    """ValueError if the run would not continue the saved one; other differences are told as warnings."""
+    current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # in old checkpoints always
+    saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old checkpoints have a limit
     if saved.get("base_weights") is not None:  # next to an adapter
         current["base_weights"] = trainer.model.base_weights_next_to(directory)
     for name in _FATAL:
@@ -186,7 +186,7 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
     _warn_of_base_types(saved.get("base_weights"), current["base_weights"], directory)
     _keep_plan(trainer, saved, directory)
     _keep_attention_kernel(trainer, saved, directory)
-    _keep_tuned_products(trainer, saved, directory)
+    _restore_tuned_gemms(trainer, saved, directory)
     _check_global_batch(saved["batch"], current["batch"], directory)
     _check_position(saved, run_position(trainer, saved["step"]), directory)
     _warn_of_eval_data(trainer, saved.get("eval_data"), current["eval_data"], directory)
@@ -196,26 +196,26 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
 
 
 def _is_unknown(name: str, old: Any, new: Any) -> bool:
-    """True if two values that differ do not tell whether the runs do."""
+    """True if two values differ without telling whether the runs do."""
     if name not in _IF_KNOWN or old is None or new is None:
         return name in _IF_KNOWN
     return name == "base_weights" and not is_comparable(old, new)
 
 
 def warn_of_change(directory: str | Path, name: str, saved: object, current: object) -> None:
-    """An argument that the checkpoint was made with differs, and the run's counts from here on."""
+    """Warn that an argument differs from the checkpoint's, and that the new value counts from here on."""
     old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
     warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
 
 
 def _warn_of_base_types(old: str | None, new: str | None, directory: str | Path) -> None:
-    """Weights of another type may be the same ones, or other ones."""
+    """Warn if the base weights have another type: they may be the same weights, or others."""
     if old is not None and new is not None and has_other_types(old, new):
         warn_of_change(directory, "the type of the base weights", types_of(old), types_of(new))
 
 
 def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: str | Path) -> None:
-    """Losses of evaluations of other data say nothing of which model is better."""
+    """Warn if evaluation data differ: their losses cannot be compared."""
     if not isinstance(old, dict) or not isinstance(new, dict) or old == new:
         return
     if None in (*old.values(), *new.values()):
@@ -228,18 +228,18 @@ def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: s
 
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """A plan depends on free memory; with another one the resumed run would round differently."""
-    args, budget, each = trainer.args, None, None
+    """Keep the checkpoint's plan: a plan depends on free memory, and another one rounds differently."""
+    args, budget, reduced_each = trainer.args, None, None
     if args.micro_batch_tokens is None:
         budget = saved.get("micro_batch_tokens")
     if args.sync_each_batch is None and saved.get("world_size") == trainer.engine.world_size:
-        each = saved.get("sync_each_batch", True)  # the only one of old checkpoints
+        reduced_each = saved.get("sync_each_batch", True)  # in old checkpoints always
     try:
-        trainer.keep_plan(budget, each)
+        trainer.planner.keep_plan(budget, reduced_each)
     except ValueError as error:
-        tokens = trainer.token_budget if budget is None else budget
+        tokens = trainer.planner.token_budget if budget is None else budget
         once, other = (
-            ("", "") if each is not False else (" and one reduction a step", " or --sync_each_batch")
+            ("", "") if reduced_each is not False else (" and one reduction a step", " or --sync_each_batch")
         )
         raise ValueError(
             f"{directory}: micro-batches of {tokens:,} tokens{once}, with which a resumed run gives the same "
@@ -248,24 +248,24 @@ def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) 
 
 
 def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """`--attention_kernel auto` may come out another way this time; the other kernel rounds differently."""
+    """Keep the kernel that `--attention_kernel auto` chose before: another kernel rounds differently."""
     was, now = saved.get("attention_kernel"), trainer.model.attention_kernel
     if was is None or now is None or was == now:
         return
     is_free = trainer.args.attention_kernel == "auto" and was in ("flash2", "cudnn")
-    if not (is_free and trainer.model.keep_attention_kernel(was)):
+    if not (is_free and trainer.model.restore_attention_kernel(was)):
         warn_of_change(directory, "attention_kernel", was, now)
 
 
-def _keep_tuned_products(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
+def _restore_tuned_gemms(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Reuse the checkpoint's GEMM algorithms: measuring again may pick others, which round differently."""
     was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
     products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
     reason = None if was == now else f"tune_gemm was {was}, now it is {now}"
-    if products and now and tokens != trainer.token_budget:
-        reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.token_budget:,}"
+    if products and now and tokens != trainer.planner.token_budget:
+        reason = f"micro-batches had up to {tokens:,} tokens, and have {trainer.planner.token_budget:,}"
     elif products and now:
-        reason = keep_tuned_products(products, trainer.args.device)
+        reason = restore_tuned_gemms(products, trainer.args.device)
     if reason:
         warn_once(f"{directory}: matrix products may run by other algorithms from here on: {reason}")
 
@@ -287,7 +287,7 @@ def _check_global_batch(saved: dict[str, int], current: dict[str, int], director
 
 
 def _check_position(saved: dict[str, Any], current: dict[str, int], directory: str | Path) -> None:
-    """With dropped last batches, equal global batches may still make epochs of different lengths."""
+    """ValueError if epochs have other lengths, as with dropped last batches despite equal global batches."""
     old, batch = saved["position"], saved["batch"]
     if old != current:
         raise ValueError(
@@ -296,3 +296,49 @@ def _check_position(saved: dict[str, Any], current: dict[str, int], directory: s
             f"{current['conversations']}; resume with --per_device_train_batch_size {batch['per_device']} "
             f"--gradient_accumulation_steps {batch['accumulation']} on {batch['world_size']} ranks"
         )
+
+
+_OPTIM = {"adamw": "adamw_torch"}  # the flag's name of an optimizer, if it is not the core's
+
+
+def difference(name: str, old: Any, new: Any) -> str:
+    """Say how the part `name` of fastsft_state.json differs, and what to resume with."""
+    match name:
+        case "unit_hashes":
+            return (
+                "is of another model: names or shapes of its parameters differ; resume with the model that "
+                "it was begun with"
+            )
+        case "adapters":
+            return (
+                "was trained with other adapters, without, or with another --q_lora; resume with the LoRA "
+                "settings of its begin"
+            )
+        case "base_weights":
+            return (
+                "was trained over a base model with other weights, and its adapters fit those alone; resume "
+                "with the model that it was begun with"
+            )
+        case "optimizer":
+            return (
+                f"holds the state of {old}, the run has {new}; resume with --optim {_OPTIM.get(old, old)}, "
+                "or train from its weights with --model_name_or_path"
+            )
+        case "tokenizer":
+            return "was trained with another tokenizer; resume with that one"
+        case "labelling":
+            return f"was trained on other labels ({_changed(old, new)}); resume with the old settings"
+        case "num_conversations":
+            return f"was trained on {old:,} conversations, now there are {new:,}; resume with the old data"
+        case "data_hash":
+            return (
+                f"was trained on other data: texts, order or labels of the conversations differ (checksum "
+                f"{old}, now {new}); resume with the old data"
+            )
+    return f"was trained with --{name} {old}, now it is {new}; resume with --{name} {old}"
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """List the settings that differ: `template was vicuna, now qwen`."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name} was {old.get(name)}, now {new.get(name)}" for name in names)

@@ -1,31 +1,64 @@
-"""One save of a checkpoint on one rank: its part, its report, and on rank 0 the commit."""
+"""One save of a checkpoint on one rank: its part, its report to rank 0, and on rank 0 the commit."""
 
 from __future__ import annotations
 
-import errno
-import re
 import threading
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fastsft import _C
-from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save_reports import STORE_ERRORS, Deadline, Report, ReportBox
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple, recover_directory
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.run_lock import check_still_held
-from fastsft.ranks.save_place import writes_small_files
-from fastsft.runtime.messages import tell
+from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain
+from fastsft.model.model_save import FileReport, RangeReport, digest_tuple, joined_digests, range_tuple
+from fastsft.ranks.exchange import SilentRankError, StoreExchange, StoreGoneError
+from fastsft.ranks.launcher_watch import launcher_is_gone
+from fastsft.ranks.timed_store import SilentStoreError
 from fastsft.runtime.place import launch
-from fastsft.runtime.protected import tell_unremoved
 
-if TYPE_CHECKING:
-    from fastsft.arguments import TrainingArguments
+_SILENCE_S = 30.0  # without a sign of life, after which a rank that writes counts as lost
+# The store is gone or stuck, as torchrun's goes with torchrun: reports then travel with the training group.
+_STORE_ERRORS = (StoreGoneError, SilentStoreError)
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of the errors that say so
+T = TypeVar("T")
+
+
+@dataclass
+class Report:
+    """Outcome of one rank's part of a save. user: the failure is one that the user can fix."""
+
+    files: list[FileReport] = field(default_factory=list)
+    ranges: list[RangeReport] = field(default_factory=list)
+    error: str | None = None
+    user: bool = False
+
+    def blame(self, error: Exception) -> None:
+        """Note that the part has failed."""
+        self.error, self.user = str(error) or type(error).__name__, isinstance(error, ValueError)
+
+
+class ReportExchange(StoreExchange):
+    """The reports of one save, which all ranks post and rank 0 collects. Made by every rank, in order.
+
+    Through the store, because threads next to the training must not take part in collectives.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__("save of a run", {"report": "saving"}, rank, world_size, _SILENCE_S)
+
+    def reports(self) -> list[Report]:
+        """Return the reports of all ranks. RuntimeError if a rank has been silent for 30 s, or given up."""
+        try:
+            return [Report(**post) for post in self.collect_patiently("report")]
+        except SilentRankError as error:
+            raise RuntimeError(
+                f"rank {error.ranks[0]} has not reported its part; it died or is stuck"
+            ) from error
+
+    def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
+        if self._world_size > 1 and launcher_is_gone():  # torch would log a backtrace
+            raise StoreGoneError("the launcher is gone")
+        return super()._ask(kind, work, end)
 
 
 class Part(Protocol):
@@ -34,7 +67,7 @@ class Part(Protocol):
     def write(
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
     ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """Write it. Digests of whole files, and of ranges of others."""
+        """Write the part. Return digests of whole files, and of ranges of others."""
 
 
 class LivePart:
@@ -46,7 +79,6 @@ class LivePart:
     def write(
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
     ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """As CheckpointStaging."""
         return _C.write_part(
             self._engine, directory, dtype=dtype, max_shard_size=max_shard_size, with_model=with_model,
             with_state=with_state,
@@ -76,8 +108,7 @@ class CheckpointSave:
         self.target, self._path, self._directory = target, path, directory
         self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
         self._rank, self._needed = launch().rank, needed
-        self._box = ReportBox(self._rank, launch().world_size)
-        self._deadline = Deadline()
+        self._exchange = ReportExchange(self._rank, launch().world_size)
         self.failure: Exception | None = None  # this rank's own
         self.verdict: Report | None = None  # on rank 0: the first report that has an error, or an empty one
         self.report = Report()  # this rank's
@@ -85,42 +116,41 @@ class CheckpointSave:
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
-        """Write in the background; before the training goes on where the system gives no thread."""
+        """Write in the background; if the system gives no thread, before the training goes on."""
         try:
             self._thread.start()
         except RuntimeError:
             self._run()
 
     def run_here(self) -> None:
-        """Write now, on this thread; in one of its own only what cannot be interrupted."""
+        """Write now, on this thread."""
         self._run()
 
     def done(self) -> bool:
-        """On rank 0: whether the checkpoint is there, or has failed. Or nobody can be told of it."""
+        """True if there is nothing to wait for: on rank 0 a verdict, elsewhere a store that is gone."""
         return self.verdict is not None or self.is_stranded
 
     def join(self, timeout: float | None = None) -> None:
-        """Until this rank has nothing more to do for it."""
+        """Wait until this rank has nothing more to do for the save."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
     def give_up_in(self, seconds: float) -> None:
-        """Do not wait longer than that for the reports of other ranks."""
-        self._deadline.set(seconds)
+        """Wait no longer than that for the reports of other ranks."""
+        self._exchange.give_up_in(seconds)
 
     def _run(self) -> None:
-        report = self.report
         try:
-            with self._box.at_work():
-                self._write(report)
+            with self._exchange.alive():
+                self._write(self.report)
         except Exception as error:
             self.failure = explain(error, self._path, self._needed)
-            report.blame(self.failure)
+            self.report.blame(self.failure)
         try:
-            self._box.post(report)
+            self._exchange.post("report", **asdict(self.report))
             if self._rank == 0:
-                self.verdict = self._conclude(self._box.collect(self._deadline))
-        except STORE_ERRORS:
+                self.verdict = self._conclude(self._exchange.reports())
+        except _STORE_ERRORS:
             self.is_stranded = True
         except Exception as error:
             self.failure = self.failure or error
@@ -128,11 +158,12 @@ class CheckpointSave:
                 self.verdict = Report()
                 self.verdict.blame(error)
         finally:
+            self._exchange.leave()
             if self._directory is not None and not self.is_stranded:
                 self._directory.discard()
 
     def conclude(self, reports: list[Report]) -> None:
-        """The rest, on rank 0, where the ranks have handed over their reports in another way."""
+        """Commit, on rank 0, after the reports have come through the training group."""
         try:
             self.verdict = self._conclude(reports)
         except Exception as error:
@@ -158,7 +189,7 @@ class CheckpointSave:
         report.ranges = [range_tuple(item) for item in ranges]
 
     def _conclude(self, reports: list[Report]) -> Report:
-        """Commit when all ranks have written; the first failure otherwise."""
+        """Commit if all ranks have written; else return the first failure."""
         for rank, report in enumerate(reports):
             if report.error is not None:
                 at = f"rank {rank} failed: " if len(reports) > 1 else ""
@@ -171,86 +202,3 @@ class CheckpointSave:
             self._limit,
         )
         return Report()
-
-
-def explain(error: Exception, path: str, needed: int) -> Exception:
-    """Errors of no room with path and bytes needed, of a full disk also those free; others as they are."""
-    full = isinstance(error, OSError) and error.errno in _FULL
-    if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
-        return error
-    is_disk = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    is_told = any(word in str(error) for word in _WORDS)
-    free = f", {_C.available_bytes(path)} bytes are free there" if is_disk and not is_told else ""
-    return _C.FileError(f"{error}{free} (in all the save needs {needed} bytes)")
-
-
-_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
-
-
-def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
-    """RuntimeError unless `names` have the weights, the optimizer state if it is to be there, and all parts.
-
-    The last thing that is asked before older checkpoints go.
-    """
-    weights = "adapter_model" if content.adapter is not None else "model"
-    missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
-    if content.with_state and not _has("optimizer-rank", names):
-        missing.append("optimizer-rank-*.safetensors")
-    parts = Counter((part[1], int(part[3])) for part in map(_NUMBERED.fullmatch, names) if part)
-    missing += [f"{of - found} of {of} files {stem}-*" for (stem, of), found in parts.items() if found != of]
-    if missing:
-        raise RuntimeError(
-            f"the checkpoint lacks {', '.join(missing)}, which no rank has written; it is not "
-            "kept, and the older ones stay"
-        )
-
-
-def _has(stem: str, names: Collection[str]) -> bool:
-    return any(re.fullmatch(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.safetensors", name) for name in names)
-
-
-def commit_checkpoint(
-    directory: _C.AtomicDirectory | None,
-    target: Path,
-    content: CheckpointContent,
-    files: list[_C.FileDigest],
-    limit: int,
-) -> None:
-    """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
-    assert directory is not None  # of the rank that commits
-    check_complete(content, [file.name for file in files])
-    manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
-    check_still_held(target.parent)
-    directory.commit(target.name, manifest)
-    if directory.kept:
-        tell(f"what fastsft did not write in {target} is now in {directory.kept}")
-    rotate(target.parent, limit, [content.best, target.name, content.source])
-
-
-def recover(folder: Path) -> None:
-    """Finish or remove what earlier saves left in `folder`, which is made where it is not there."""
-    check_still_held(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in recover_directory(folder):
-        tell(f"removed {folder / name}, left by an interrupted save")
-
-
-def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
-    """Remove the checkpoints that an earlier start had still to remove; collective."""
-    agreement = Agreement(f"removing checkpoints of {output_dir} above --save_total_limit")
-    agreement.attempt_if(
-        writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
-    )
-    agreement.settle(None)
-
-
-def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
-    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), but those of the names `kept`.
-
-    One that cannot be removed keeps its name, on top of the limit, with a line.
-    """
-    unremoved: list[str] = []
-    for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
-        if aside:
-            tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
-    tell_unremoved(unremoved)

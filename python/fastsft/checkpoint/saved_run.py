@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fastsft.model.trained import TrainedRun
+from fastsft.model.model_save import TrainedRun
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
+    from fastsft.data.batch_reads import ReadPosition
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.run_plan import RunPlan
     from fastsft.runtime.random_state import RandomState
@@ -21,51 +22,57 @@ class ForeignStates(NamedTuple):
     states: RandomState | None
 
 
-class HasState(Protocol):
-    """A part of the loop with a state of its own in fastsft_state.json."""
+class TrainerOfRun(Protocol):
+    """A fastsft Trainer."""
 
-    def state(self) -> Mapping[str, object]:
-        """As it is written."""
-
-
-class HasJson(Protocol):
-    """The same, for parts that are made of what was written."""
-
-    def to_json(self) -> Mapping[str, object]:
-        """As it is written."""
+    @property
+    def run(self) -> SavedRun:
+        """Its running or last run."""
 
 
-class KeptArguments(Protocol):
-    """Arguments that stay though a script changes them."""
+def run_of(trainer: SavedRun | TrainerOfRun) -> SavedRun:
+    """Return the run of a Trainer; a run is returned as it is."""
+    return getattr(trainer, "run", trainer)  # type: ignore[arg-type]
 
-    def over(self, args: TrainingArguments) -> TrainingArguments:
-        """A copy of `args` with the kept values."""
+
+class SavedPlan(Protocol):
+    """Micro-batches and reductions of a run."""
+
+    token_budget: int
+
+    @property
+    def sync_each_batch(self) -> bool:
+        """True if gradients are reduced in every micro-batch, False if once a step."""
+
+    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
+        """Use the micro-batches and reductions of a checkpoint's plan; ValueError if they do not fit."""
 
 
 class SavedRun(TrainedRun, Protocol):
-    """The Trainer itself."""
+    """A run as checkpoints see it (trainer/run.py)."""
 
-    bytes_at_end: int  # of models that the program writes after `train`; 0: it is not known
-    launched_by: dict[str, str]  # starts of torchrun's processes (ranks/torchrun_job.py); none without it
     resumed_states: dict[str, Any] | None
     foreign_states: ForeignStates | None
-    plateau_metrics: list[float] | None  # that the plateau of the learning rate has taken; None without one
 
     @property
-    def fixed_arguments(self) -> KeptArguments:
-        """Those of the run."""
+    def bytes_at_end(self) -> int:
+        """Bytes of the models that the program writes after `train`; 0 if unknown."""
+
+    @property
+    def launched_by(self) -> Mapping[str, str]:
+        """Starts of torchrun's processes (ranks/torchrun_job.py); empty without torchrun."""
+
+    @property
+    def step_args(self) -> TrainingArguments:
+        """Arguments with the values that a later change does not reach."""
+
+    @property
+    def planner(self) -> SavedPlan:
+        """Micro-batches and reductions."""
 
     @property
     def plan(self) -> RunPlan:
         """Steps and epochs."""
-
-    @property
-    def token_budget(self) -> int:
-        """Token budget of a micro-batch."""
-
-    @property
-    def sync_each_batch(self) -> bool:
-        """Gradients are reduced in every micro-batch, not once a step."""
 
     @property
     def tokenizer(self) -> object:
@@ -83,24 +90,11 @@ class SavedRun(TrainedRun, Protocol):
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
         """Of the data to evaluate on."""
 
-    @property
-    def bad_steps(self) -> HasState:
-        """Judge of steps."""
+    def loop_state(self) -> Mapping[str, object]:
+        """Return losses, bad steps, loss scale and pending work, as in fastsft_state.json."""
 
-    @property
-    def loss_scale(self) -> HasState:
-        """Current loss scale of float16."""
-
-    @property
-    def due(self) -> HasJson:
-        """Work that a signal left undone."""
-
-    @property
-    def losses(self) -> HasJson:
-        """Since the last log."""
-
-    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Take micro-batches and reductions of another plan; ValueError when they do not fit."""
+    def reading_position(self) -> ReadPosition | None:
+        """Return the random states from which rows that were read ahead are read again."""
 
     def save_failed(self, directory: Path) -> None:
         """This checkpoint could not be written, and the run may go on."""

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.arguments.optimizer import kept_bytes
-from fastsft.checkpoint.content import CheckpointContent
-from fastsft.checkpoint.save import CheckpointSave, LivePart, Part, commit_checkpoint, explain, recover
-from fastsft.model.directory import ModelForm, check_free_space, finish_save_in_flight
+from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain, recover
+from fastsft.checkpoint.save import CheckpointSave, LivePart, Part
+from fastsft.checkpoint.saved_run import run_of
+from fastsft.model.model_save import ModelForm, finish_save_in_flight
+from fastsft.model.output_directory import check_free_space
 from fastsft.planning.device_memory import available_host_memory, size_text
-from fastsft.ranks.agreement import Agreement, on_any_rank
+from fastsft.ranks.exchange import AllOrNone, on_any_rank
+from fastsft.ranks.output_directory import SaveMode, agreed_save_mode, writes_small_files
 from fastsft.ranks.process_group import gather_objects
-from fastsft.ranks.save_place import Way, agreed_way, writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
-    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
-_MASTER_BYTES = 4  # of a parameter
+_MASTER_BYTES = 4  # per parameter
 _WORTH_SAYING = 1.0  # seconds that training waited for the save before
 _GRACE = 30.0  # seconds for the reports of other ranks after an error on this one
 
@@ -34,12 +36,12 @@ class CheckpointSaver:
     can fix). With `--on_save_error continue` they print one line instead, and training goes on.
     """
 
-    def __init__(self, trainer: SavedRun) -> None:
-        self._trainer = trainer
+    def __init__(self, trainer: SavedRun | TrainerOfRun) -> None:
+        self._trainer = run_of(trainer)
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
-        self._way: Way | None = None  # chosen by the first save, for all
-        self._behind = bool(trainer.args.async_save)
+        self._mode: SaveMode | None = None  # chosen by the first save, for all
+        self._behind = bool(self._trainer.args.async_save)
         self._staging: _C.CheckpointStaging | None = None
 
     def save(self, directory: str | Path) -> None:
@@ -49,7 +51,7 @@ class CheckpointSaver:
         self._latest = target
         try:
             self._begin(target)
-        except Exception as error:  # whatever it is: the other ranks have heard of it, and act by the policy
+        except Exception as error:  # the other ranks have heard of it, too, and act by the same policy
             self._failed(target, error)
 
     def wait_before(self, directory: str | Path) -> None:
@@ -61,9 +63,9 @@ class CheckpointSaver:
             tell(f"{Path(directory).name}: waited {waited:.1f} s for {earlier.target.name} to be written")
 
     def check_room(self) -> None:
-        """Before the first step: the next checkpoint, and what the end writes, have room in `output_dir`.
+        """Check, before the first step, that the next checkpoint and the final files have room. Collective.
 
-        Collective. RuntimeError (_C.FileError) where they have none, after what a crash left is removed; with
+        Leftovers of a crash are removed first. RuntimeError (_C.FileError) without room; with
         `--on_save_error continue` a line.
         """
         trainer, folder = self._trainer, Path(self._trainer.args.output_dir or ".")
@@ -76,12 +78,12 @@ class CheckpointSaver:
                     raise
                 tell(f"warning: {error}")
 
-        agreement = Agreement(f"looking for room in {folder}")
+        agreement = AllOrNone(f"looking for room in {folder}")
         agreement.attempt_if(writes_small_files(trainer.args), check)
         agreement.settle(None)
 
     def poll(self) -> None:
-        """At the end of every step: learn whether the save in flight is done, without waiting for it."""
+        """Finish the save in flight if it is done, without waiting for it; called after every step."""
         if self._save is not None and on_any_rank(self._save.done()):
             self._settle()
 
@@ -100,11 +102,11 @@ class CheckpointSaver:
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
-        """The current state is that of this checkpoint, which is there already; None: of no one."""
+        """Note that the current state is that of an existing checkpoint; None: of none."""
         self._latest = directory
 
     def abandon(self, error: BaseException) -> None:
-        """After an error, on this rank alone: give the save in flight a last chance; raises nothing.
+        """Give the save in flight a last chance after an error on this rank alone; raises nothing.
 
         After a second Ctrl-C nobody waits, not even for this rank's own part.
         """
@@ -143,7 +145,7 @@ class CheckpointSaver:
         tell(f"{error}; training goes on without this checkpoint (--on_save_error continue)")
 
     def _begin(self, target: Path) -> None:
-        trainer, agreement = self._trainer, Agreement(f"saving {target}")
+        trainer, agreement = self._trainer, AllOrNone(f"saving {target}")
         directory = agreement.attempt_if(
             writes_small_files(trainer.args), lambda: _open_directory(trainer, target)
         )
@@ -154,14 +156,14 @@ class CheckpointSaver:
                 trainer.save_failed(target)
                 return
             path = directory.path if directory is not None else path
-            way = self._choose(path, agreement)
+            mode = self._choose(path, agreement)
             content = agreement.attempt(lambda: CheckpointContent.of(trainer))
-            if way == "stream":
+            if mode == "stream":
                 agreement.settle(None)
                 assert content is not None
                 self._stream(target, path, directory, content, agreement)
                 return
-            self._write_parts(target, path, directory, content, agreement, streamed=way == "mixed")
+            self._write_parts(target, path, directory, content, agreement, streamed=mode == "mixed")
         except BaseException:
             if directory is not None:
                 directory.discard()
@@ -173,7 +175,7 @@ class CheckpointSaver:
         path: str,
         directory: _C.AtomicDirectory | None,
         content: CheckpointContent | None,
-        agreement: Agreement,
+        agreement: AllOrNone,
         *,
         streamed: bool,
     ) -> None:
@@ -201,18 +203,18 @@ class CheckpointSaver:
         self._staging.stage()
         return self._staging
 
-    def _choose(self, path: str, agreement: Agreement) -> Way:
-        """The way of writing all saves of this run; the first one decides, and says what is not the rule."""
-        if self._way is not None:
-            return self._way
-        self._way, why = agreed_way(self._trainer.args, path, agreement)
+    def _choose(self, path: str, agreement: AllOrNone) -> SaveMode:
+        """Choose the mode of all saves of this run; the first save decides, and prints exceptions."""
+        if self._mode is not None:
+            return self._mode
+        self._mode, why = agreed_save_mode(self._trainer.args, path, agreement)
         if why:
             tell(f"model files are gathered and written by rank 0: {why}")
-        if self._behind and self._way != "stream":
+        if self._behind and self._mode != "stream":
             self._behind = self._fits_beside(agreement)
-        return self._way
+        return self._mode
 
-    def _fits_beside(self, agreement: Agreement) -> bool:
+    def _fits_beside(self, agreement: AllOrNone) -> bool:
         needs = _C.CheckpointStaging(self._trainer.engine).nbytes
         there = available_host_memory() // launch().local_world_size
         sizes = agreement.settle((needs, there))
@@ -230,9 +232,9 @@ class CheckpointSaver:
         path: str,
         directory: _C.AtomicDirectory | None,
         content: CheckpointContent,
-        agreement: Agreement,
+        agreement: AllOrNone,
     ) -> None:
-        """The whole state through rank 0, or through the first rank of every node; training waits."""
+        """Write the whole state through rank 0, or the first rank of every node; training waits."""
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
@@ -255,18 +257,19 @@ class CheckpointSaver:
         self._upload(target)
 
     def _upload(self, target: Path) -> None:
-        """The checkpoint is there: with --push_to_hub it goes to the hub."""
+        """Start the upload of a finished checkpoint (--push_to_hub)."""
         uploads = getattr(self._trainer, "uploads", None)
         if uploads is not None:
             uploads.checkpoint(target)
 
 
-def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
-    """Save one checkpoint and wait until it is there; collective. Raises as CheckpointSaver.
+def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> None:
+    """Save one checkpoint and wait until it is there. Collective. Raises as CheckpointSaver.
 
-    What a script wrote into a given model is saved. ValueError for parameters that the engine does not have.
+    A script's changes of a given model are saved. ValueError for parameters that the engine does not have.
     """
-    trainer.model.take_weights_to_save("save_checkpoint")
+    trainer = run_of(trainer)
+    trainer.model.load_weights_before_save("save_checkpoint")
     finish_save_in_flight(trainer)
     saver = CheckpointSaver(trainer)
     saver.save(directory)
@@ -274,7 +277,7 @@ def save_checkpoint(trainer: SavedRun, directory: str | Path) -> None:
 
 
 def _check_room(trainer: SavedRun, folder: Path) -> int:
-    """The bytes that a checkpoint in `folder` needs."""
+    """Return the bytes that a checkpoint in `folder` needs; _C.FileError if they are not free."""
     recover(folder)
     needed = needed_bytes(trainer)
     check_free_space(folder, needed)
@@ -282,10 +285,9 @@ def _check_room(trainer: SavedRun, folder: Path) -> int:
 
 
 def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
-    """RuntimeError unless a checkpoint has room, if one will be saved, and then the models of the end.
+    """RuntimeError unless a checkpoint has room, if one will be saved, and after it the final models.
 
-    Where rotation will remove a checkpoint for the new one, that one's room is the models'. What else is
-    removed meanwhile is not known.
+    If rotation removes a checkpoint for the new one, its room is left for the models.
     """
     recover(folder)
     checkpoint, models = needed_bytes(trainer) if _will_save(trainer) else 0, trainer.bytes_at_end
@@ -311,7 +313,7 @@ def _will_save(trainer: SavedRun) -> bool:
 
 
 def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | None:
-    """None, with a line, where what has the name may not be replaced: training goes on without this one."""
+    """Make the temporary directory; None, with a line, if `target` is protected and stays."""
     if why := _C.protection_of(str(target)):
         tell(f"{target} is not saved: {why}; training goes on")
         return None
@@ -323,7 +325,7 @@ def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | Non
 
 
 def needed_bytes(trainer: SavedRun) -> int:
-    """Of a checkpoint: model files, and the training state unless only the model is saved."""
+    """Return the bytes of a checkpoint: model files, and training state unless the model alone is saved."""
     state = (
         0
         if trainer.args.save_only_model

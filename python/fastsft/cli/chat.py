@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
-from fastsft.lora.chat import open_chat_model
+from fastsft.lora.merge import open_chat_model
 from fastsft.runtime.terminal_text import fitted, visible
 
 if TYPE_CHECKING:

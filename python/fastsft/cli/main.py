@@ -17,6 +17,7 @@ import fastsft
 from fastsft.cli.command_parser import CommandParser
 from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
 from fastsft.runtime.messages import beside_result
+from fastsft.runtime.place import no_script_runs
 
 # name -> (function that takes arguments and returns an exit status, description)
 COMMANDS = {
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
+        no_script_runs()
         gc.freeze()  # as run_script does
     try:
         with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():

@@ -25,11 +25,10 @@ from fastsft.arguments.sharding_arguments import (
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
-from fastsft.lora.opening import with_adapters
+from fastsft.lora.attach import with_adapters
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import model_of
-from fastsft.model.model_config import model_config
-from fastsft.model.source import config_directory
+from fastsft.model.engine_choice import model_of
+from fastsft.model.model_config import config_directory, model_config
 from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, gpu_named
 from fastsft.planning.memory_plan import Setting, Workload
@@ -167,7 +166,7 @@ def _setting(args: argparse.Namespace) -> Setting:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
     gpu = _gpu(args)
     model = _model(args)
-    if stretched := model.settle_positions(args.model_max_length):
+    if stretched := model.extend_context(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
     check_reductions(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
@@ -189,7 +188,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         attention_kernel=args.attention_kernel,
     )
     setting = model.with_adapters_of_engine(setting)
-    return setting.with_called(model.activation_sizes(state.compute_dtype))
+    return setting.with_generic(model.activation_sizes(state.compute_dtype))
 
 
 def _model(args: argparse.Namespace) -> CausalLM:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
 from fastsft.data.padded_items import padded_to_longest
-from fastsft.originals.classes import LIBRARIES, foreign_methods_of, is_own_object
+from fastsft.originals.classes import LIBRARIES, is_own_object, replaced_methods_of
 from fastsft.originals.functions import is_written_in
 
 # They stack rows or fill them up, which packing makes needless; labels stay those of the items.
@@ -71,7 +71,7 @@ def _is_of_libraries(collator: object) -> bool:
     """True if a collator with such a name is that of transformers or torch, and nobody has changed it."""
     if isinstance(collator, FunctionType):
         return any(is_written_in(collator, library) for library in LIBRARIES)
-    changed = [method.name for method in foreign_methods_of(getattr(collator, "tokenizer", None))]
+    changed = [method.name for method in replaced_methods_of(getattr(collator, "tokenizer", None))]
     return is_own_object(collator, _STACKING) and not {"pad", "_pad"} & {*changed}
 
 

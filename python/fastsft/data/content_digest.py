@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from fastsft.ranks.save_place import file_system_of
+from fastsft.ranks.output_directory import file_system_of
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import open_regular, read_json_object
 

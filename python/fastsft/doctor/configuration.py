@@ -20,7 +20,7 @@ from fastsft.arguments.support import default_of
 from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.model.causal_lm import CausalLM
 from fastsft.trackers.tracker import check_trackers
-from fastsft.trainer.preflight import check_before_training, leave_out_evaluation
+from fastsft.trainer.preflight import check_before_training, disable_evaluation
 from fastsft.trainer.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
 def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
     path = run.resolved_data_args.eval_data_path
     if path is None:
-        leave_out_evaluation(run.resolved_args)
+        disable_evaluation(run.resolved_args)
     try:
         check_best_of_command(run.resolved_args, path is not None)
         check_before_training(CausalLM, run.resolved_args, path)

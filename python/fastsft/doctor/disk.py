@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fastsft.arguments.optimizer import kept_bytes
 from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
-from fastsft.model.directory import check_output_directory
+from fastsft.model.output_directory import check_output_directory
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.regular_files import read_json_object
 

@@ -9,17 +9,16 @@ from typing import Any
 
 from fastsft.arguments import LoraArguments
 from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
-from fastsft.lora.merged_save import check_merged_place
-from fastsft.lora.opening import with_adapters
+from fastsft.lora.attach import with_adapters
+from fastsft.lora.merged_save import check_merged_path
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
-from fastsft.model.config import has_safetensors
-from fastsft.model.remote_code import refuse_remote_code
-from fastsft.model.source import local_directory, of_default
+from fastsft.model.config_words import missing_words
+from fastsft.model.engine_choice import open_model
+from fastsft.model.family import refuse_remote_code
+from fastsft.model.model_config import local_directory, of_default
+from fastsft.model.rope_words import PARAMETERS
 from fastsft.model.stored_weights import StoredWeights
-from fastsft.model.weights import pickled_files
-from fastsft.model.words.both import missing_words
-from fastsft.model.words.rope import PARAMETERS
+from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.terminal_text import one_line
 from fastsft.runtime.versions import library_major, transformers_version
@@ -41,7 +40,7 @@ def check_model(run: ExaminedRun) -> str:
     run.model = model
     if run.lora_args is not None:
         _add_adapters(run, model, name, run.lora_args)
-    _settle_positions(model, args.model_max_length)
+    _extend_context(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
     engine, written = getattr(model, "engine_words", ""), written_by(model.config)
     if problem := words_read_past(model.config):
@@ -59,15 +58,15 @@ def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArgume
     """Add the adapters; ProblemError if they do not fit, or the merged model cannot be saved."""
     try:
         run.model = with_adapters(model, name, lora)
-        check_merged_place(run.output_dir, lora, run.model)
+        check_merged_path(run.output_dir, lora, run.model)
     except ValueError as error:
         raise ProblemError(str(error), "change the flags of LoRA") from None
 
 
-def _settle_positions(model: CausalLM, longest: int) -> None:
+def _extend_context(model: CausalLM, longest: int) -> None:
     """Resolve positions: warn if the context is extended; ProblemError for rows that are too long."""
     try:
-        stretched = model.settle_positions(longest)
+        stretched = model.extend_context(longest)
     except ValueError as error:
         raise ProblemError(str(error), "lower --model_max_length") from None
     if stretched:

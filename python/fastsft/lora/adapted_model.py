@@ -1,24 +1,21 @@
-"""A model of a directory with adapters: the base model is frozen, the adapters are trained and saved."""
+"""AdaptedModel: a frozen base model with LoRA adapters in the native engine, which are trained and saved."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
-from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.initial import initial_values
-from fastsft.lora.names import name_in_file
-from fastsft.lora.saved_adapter import SavedAdapter, adapter_bytes
+from fastsft.lora.adapter_files import AdapterDirectory, SavedAdapter, adapter_bytes, name_in_file
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import Targets, check_joined, resolve
+from fastsft.lora.targets import Adapter, Targets, check_joined, resolve
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.weight_digests import tensor_digests
-from fastsft.model.weight_sample import sampled_digest
+from fastsft.model.weight_identity import sampled_digest, tensor_digests
 from fastsft.planning.memory_plan import Setting
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
@@ -30,12 +27,11 @@ if TYPE_CHECKING:
 
 
 class AdaptedModel(CausalLM):
-    """The base model `model` with adapters.
+    """The base model `model` with adapters, by the class of the model's engine.
 
-    settings: of LoRA. values: tensors that training begins with in place of the base's, by the engine's
-    names; without them adapters are drawn as peft does after torch.manual_seed(seed) (initial.py).
-    four_bits: linears of the base model's layers are held in 4 bits while it is trained (QLoRA).
-    ValueError where the settings match nothing (targets.py).
+    values: initial tensors by the engine's names; None: adapters are drawn as peft does after
+    torch.manual_seed(seed). four_bits: the linears of the base model's layers are stored in 4 bits (QLoRA).
+    ValueError if the settings match nothing (targets.py).
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class AdaptedModel(CausalLM):
         self.four_bits = four_bits
         self._base_weights: str | None = None
         self._values, self._is_drawn = dict(values or {}), values is None
-        self._along: dict[str, torch.Tensor] = {}
+        self._extra: dict[str, torch.Tensor] = {}
         if self._is_drawn:
             self._values = initial_values(self.targets, seed, settings.init_lora_weights)
 
@@ -62,43 +58,43 @@ class AdaptedModel(CausalLM):
     def from_adapter(
         cls, model: CausalLM, adapter: AdapterDirectory, settings: LoraSettings, *, four_bits: bool = False
     ) -> AdaptedModel:
-        """With the tensors of a directory of peft's or ours. ValueError for tensors that do not fit.
+        """Start with the tensors of a saved adapter. ValueError for tensors that do not fit.
 
-        settings: the adapter's, naming `model` as their base.
+        settings: the adapter's, with `model` as base model.
         """
-        made = cls(model, settings, {}, four_bits=four_bits)
-        made._fit(adapter)
-        adapter.check(made.targets)
-        adapter.check_replaced(made.targets, dict(model.parameter_shapes()), str(model.source_directory))
-        made._values = {name: adapter.read(name) for name in made.targets.shapes()}
-        made._take_along(adapter)
-        return made
+        adapted = cls(model, settings, {}, four_bits=four_bits)
+        adapted._convert(adapter)
+        adapter.check(adapted.targets)
+        adapter.check_replaced(adapted.targets, dict(model.parameter_shapes()), str(model.source_directory))
+        adapted._values = {name: adapter.read(name) for name in adapted.targets.shapes()}
+        adapted._use_extra_tensors(adapter)
+        return adapted
 
-    def _fit(self, adapter: AdapterDirectory) -> None:
-        """Bring tensors of another release of transformers into the form of this one."""
+    def _convert(self, adapter: AdapterDirectory) -> None:
+        """Convert tensors of another transformers release into the form of this one."""
 
-    def _take_along(self, adapter: AdapterDirectory) -> None:
-        """Frozen tensors of an adapter count in place of the base model's. ValueError for a tied head."""
+    def _use_extra_tensors(self, adapter: AdapterDirectory) -> None:
+        """Use frozen tensors of `adapter` instead of the base model's. ValueError for a tied head."""
         replaced, tied = adapter.replaced(self.targets), self.tied_names()
-        along = {name: adapter.stored(name) for name in replaced}
+        extra = {name: adapter.stored(name) for name in replaced}
         for name in tied:
-            value = along.pop(name, None)
-            if value is not None and not any(value.equal(other) for other in along.values()):
+            value = extra.pop(name, None)
+            if value is not None and not any(value.equal(other) for other in extra.values()):
                 raise ValueError(
                     f"{adapter.file}: {name}: expected the values of the embedding, to which it is tied in "
                     "this model, got others: give a base model with tie_word_embeddings false"
                 )
-        self._along |= along
-        self._values |= along
+        self._extra |= extra
+        self._values |= extra
 
-    def saved_along(self) -> Mapping[str, torch.Tensor]:
-        """Frozen tensors that are saved with the adapter: the named base model has other values for them."""
-        return self._along
+    def extra_tensors(self) -> Mapping[str, torch.Tensor]:
+        """Return the frozen tensors that are saved with the adapter, because the base model's differ."""
+        return self._extra
 
-    def take_first_adapters(self) -> None:
-        """Adapters that rank 0 has drawn count on all ranks, as with DDP; collective.
+    def broadcast_adapters(self) -> None:
+        """Start all ranks with the adapters that rank 0 has drawn, as DDP does. Collective.
 
-        ValueError for adapters of files that differ.
+        ValueError for adapters from files that differ between ranks.
         """
         digests = gather_objects(self.initial_digest())
         if len(set(digests)) == 1:
@@ -111,49 +107,49 @@ class AdaptedModel(CausalLM):
 
     @property
     def initial(self) -> Mapping[str, torch.Tensor]:
-        """The tensors that training begins with in place of the base's, or next to them."""
+        """Initial values of trained tensors, and frozen ones that replace the base model's."""
         return self._values
 
     def load_weights(self, engine: _C.Engine) -> None:
-        """The base model's weights, then the adapters; collective."""
+        """Fill the engine with the base model's weights and the adapters. Collective."""
         super().load_weights(engine)
         put_values(engine, self._values)
 
-    def load_saved(self, engine: _C.Engine, directory: str) -> None:
-        """The tensors of an adapter that was saved in `directory`; collective."""
+    def load_checkpoint_weights(self, engine: _C.Engine, directory: str) -> None:
+        """Load the adapter that was saved in `directory`. Collective."""
         adapter = AdapterDirectory(directory)
         adapter.check(self.targets)
         put_values(engine, {name: adapter.read(name) for name in self.targets.shapes()})
-        self.load_saved_along(engine, directory)
+        self.load_extra_tensors(engine, directory)
 
-    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
-        """Frozen tensors that an adapter saved in `directory` has next to the trained ones; collective."""
-        agreement = Agreement(f"loading {directory}")
-        agreement.attempt(lambda: self._take_along(AdapterDirectory(directory)))
+    def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
+        agreement = AllOrNone(f"loading {directory}")
+        agreement.attempt(lambda: self._use_extra_tensors(AdapterDirectory(directory)))
         agreement.settle(None)
-        if self._along:
-            put_values(engine, self._along)
+        if self._extra:
+            put_values(engine, self._extra)
 
     def adapter_bytes(self) -> int:
-        """Of the files that are saved in place of a model."""
-        return adapter_bytes(self.targets, self.saved_along())
+        return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
-        """The trained tensors as they are now; collective, in the memory of every rank."""
-        assert self.engine is not None  # built before there is something to save
-        return SavedAdapter(self.settings, self.targets, self.engine.trained_parameters(), self.saved_along())
-
-    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
-        """The adapter whose tensors a script has gathered, by peft's names. ValueError without one."""
+        """Return the trained tensors as they are now, in the memory of every rank. Collective."""
+        assert self.engine is not None  # a save follows `build`
         return SavedAdapter(
-            self.settings, self.targets, values_of(state_dict, self.targets), self.saved_along()
+            self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
+        )
+
+    def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
+        """Return the adapter that a script has gathered, by peft's names. ValueError if one is missing."""
+        return SavedAdapter(
+            self.settings, self.targets, values_of(state_dict, self.targets), self.extra_tensors()
         )
 
     def adapter_facts(self) -> dict[str, Any]:
-        """Facts that must be the same when a run is resumed, beyond the layout of units."""
+        """Return facts that a resumed run must share, beyond the layout of units."""
         linears = [
-            [each.module, each.rank, each.scale, *([each.parameter] if each.parameter else [])]
-            for each in self.targets.adapters
+            [adapter.module, adapter.rank, adapter.scale, *([adapter.parameter] if adapter.parameter else [])]
+            for adapter in self.targets.adapters
         ]
         return {
             "linears": linears,
@@ -163,9 +159,9 @@ class AdaptedModel(CausalLM):
         }
 
     def base_weights(self) -> str | None:
-        """Identity of the frozen weights, which no checkpoint holds; None where they are not known.
+        """Return the identity of the frozen weights, which no checkpoint has; computed at the first call.
 
-        That is on all ranks but the first, and for files that cannot be read. Read once, at the first call.
+        None on other ranks than 0, and for files that cannot be read.
         """
         if self._base_weights is None and launch().rank == 0:
             self._base_weights = sampled_digest(
@@ -174,28 +170,25 @@ class AdaptedModel(CausalLM):
         return self._base_weights
 
     def initial_digest(self) -> str:
-        """Of the tensors that training begins with."""
         return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything that is trained, by the names of peft's files, whole, in fp32; collective."""
+        """Return all trained tensors by the names of peft's files, gathered in fp32. Collective."""
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         values = self.engine.trained_parameters()
         return {name_in_file(name, self.targets): value for name, value in values.items()}
 
     def memory_setting(self, args: TrainingArguments) -> Setting:
-        """As CausalLM's, with the adapters."""
         return self.with_adapters_of_engine(super().memory_setting(args))
 
     def with_adapters_of_engine(self, setting: Setting) -> Setting:
-        """As CausalLM's."""
         setting = replace(setting, adapters=self._engine_adapters())
         return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 
     def num_trained_parameters(self) -> int:
-        """Parameters that are trained."""
-        return sum(_count(shape) for shape in self.targets.shapes().values())
+        """Return the number of trained parameters."""
+        return sum(map(math.prod, self.targets.shapes().values()))
 
     def _find_targets(self) -> Targets:
         targets = resolve(self.settings, self.engine_config())
@@ -223,33 +216,35 @@ class AdaptedModel(CausalLM):
         return weights
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
-        """The base model's are those of the directory."""
-        self.load_weights(engine)
+        self.load_weights(engine)  # the frozen ones, from the directory
         put_values(engine, weights)
 
 
 def engine_adapters(targets: Targets) -> _C.AdapterOptions:
-    """The engine's options."""
+    """Return the engine's options for `targets`."""
     from fastsft import _C
 
-    linears = [_C.AdapterLinear(each.module, rank=each.rank, scale=each.scale) for each in targets.adapters]
+    linears = [
+        _C.AdapterLinear(adapter.module, rank=adapter.rank, scale=adapter.scale)
+        for adapter in targets.adapters
+    ]
     return _C.AdapterOptions(linears=linears, dropout=targets.dropout, trained=list(targets.trained))
 
 
 def frozen_dtype(*, four_bits: bool) -> str:
-    """The engine's option for the frozen base model."""
+    """Return the engine's option for the frozen base model."""
     return "nf4" if four_bits else "compute"
 
 
 def put_values(engine: _C.Engine, values: Mapping[str, torch.Tensor]) -> None:
-    """Tensors into the engine, by its names; collective."""
+    """Set tensors of the engine by its names. Collective."""
     for name, value in values.items():
         engine.set_parameter(name, value)
     engine.publish()
 
 
 def values_of(state_dict: Mapping[str, torch.Tensor], targets: Targets) -> dict[str, torch.Tensor]:
-    """The trained tensors of a state_dict in the names of peft's files. ValueError without one."""
+    """Read all trained tensors from a state_dict with peft's names. ValueError if one is missing."""
     values = {}
     for name in targets.shapes():
         stored = name_in_file(name, targets)
@@ -261,13 +256,41 @@ def values_of(state_dict: Mapping[str, torch.Tensor], targets: Targets) -> dict[
     return values
 
 
-def _some(names: Iterable[str]) -> str:
-    found = list(names)
-    return f"{', '.join(found[:2])}{', ...' if len(found) > 2 else ''}" if found else "none"
+def _some(names: Collection[str]) -> str:
+    first = ", ".join(list(names)[:2])
+    return f"{first}{', ...' if len(names) > 2 else ''}" if names else "none"
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def initial_values(
+    targets: Targets, seed: int, init_lora_weights: bool | str = True
+) -> dict[str, torch.Tensor]:
+    """Return the float32 A and B of every adapter that peft draws after `torch.manual_seed(seed)`.
+
+    For each adapter, in module order, nn.Linear initializes A and B; then A is drawn again (kaiming_uniform
+    with a = sqrt(5), or with "gaussian" normal with deviation 1 / r), and B is zero. With False the values of
+    nn.Linear stay. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
+    """
+    import torch
+
+    values: dict[str, torch.Tensor] = {}
+    with torch.random.fork_rng(devices=[]):  # keeps the process's random state
+        torch.default_generator.manual_seed(seed)
+        for adapter in targets.adapters:
+            drawn = _draw(adapter, init_lora_weights)
+            values.update(zip(adapter.shapes(), drawn, strict=True))
+    return values
+
+
+def _draw(adapter: Adapter, init_lora_weights: bool | str) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+
+    a, b = (torch.empty(shape, dtype=torch.float32) for shape in adapter.shapes().values())
+    torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+    torch.nn.init.kaiming_uniform_(b, a=math.sqrt(5))
+    if init_lora_weights == "gaussian":
+        torch.nn.init.normal_(a, std=1 / adapter.rank)
+    elif init_lora_weights:
+        torch.nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+    if init_lora_weights:
+        torch.nn.init.zeros_(b)
+    return a, b

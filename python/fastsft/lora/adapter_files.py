@@ -1,16 +1,21 @@
-"""A directory of peft's: adapter_config.json, and tensors in adapter_model.safetensors or .bin."""
+"""Reads and writes adapters in peft's format: adapter_config.json, adapter_model.safetensors or .bin.
+
+Tensors have the engine's names, which are those of the base model, and other names in the files.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.lora.names import name_in_engine, name_in_file
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import Targets, settled
+from fastsft.lora.targets import Targets, with_unique_patterns
 from fastsft.model.config import json_text
-from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of
+from fastsft.model.generic.peft_names import without_layers
+from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of, stored_dtype
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
@@ -22,17 +27,19 @@ if TYPE_CHECKING:
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
-# Frozen tensors of the base model that peft saves with adapters of the head, or of a changed vocabulary.
-SAVED_ALONG = ("lm_head.weight", "model.embed_tokens.weight")
+# Frozen tensors that peft saves with an adapter of the head, or after the vocabulary was resized.
+EXTRA_TENSORS = ("lm_head.weight", "model.embed_tokens.weight")
+PREFIX = "base_model.model."
+_ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
+_HEADER_BYTES = 1 << 20
 _SHOWN = 3
-_WORDS = {f"torch.{name}": stored for stored, name in DTYPES.items()}  # safetensors' of torch's
 
 
 class AdapterDirectory:
-    """Opened for reading. settings: of its configuration; shapes: of its tensors, by the engine's names.
+    """A saved adapter, opened for reading. settings: its LoraConfig. shapes: by the engine's names.
 
-    ValueError for a directory that is none of peft's, a LoraConfig that fastsft does not compute, and names
-    that are not peft's.
+    ValueError for a directory without adapter, a LoraConfig that fastsft does not compute, and names that
+    are not peft's.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -49,25 +56,25 @@ class AdapterDirectory:
         self._index()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All of them by peft's names, in the types of the file."""
-        return {name: self.stored(ours) for ours, name in self._names.items()}
+        """Return all tensors by peft's names, in the types of the file."""
+        return {in_file: self.stored(name) for name, in_file in self._names.items()}
 
     def replace(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Have these, by peft's names, in place of those of the file."""
+        """Use `tensors`, by peft's names, instead of those of the file."""
         self._content = tensors
         self._index()
 
     def _index(self) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._names: dict[str, str] = {}
-        for name, shape in self._entries():
-            ours = name_in_engine(name)
-            if ours is None or ours in self.shapes:
+        for in_file, shape in self._entries():
+            name = name_in_engine(in_file)
+            if name is None or name in self.shapes:
                 raise ValueError(
-                    f"{self.file}: {name}: expected names that begin with base_model.model., each once, as "
-                    "peft saves them"
+                    f"{self.file}: {in_file}: expected names that begin with base_model.model., each once, "
+                    "as peft saves them"
                 )
-            self.shapes[ours], self._names[ours] = shape, name
+            self.shapes[name], self._names[name] = shape, in_file
 
     def _find(self) -> Path:
         for name in (WEIGHTS_NAME, PICKLED_NAME):
@@ -85,17 +92,17 @@ class AdapterDirectory:
     def _entries(self) -> Iterable[tuple[str, tuple[int, ...]]]:
         if isinstance(self._content, dict):
             return [(name, tuple(value.shape)) for name, value in self._content.items()]
-        return [(each.name, tuple(each.shape)) for each in self._content.tensors]
+        return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """ValueError unless the tensors are those of `targets`; a frozen head or embedding may be there."""
+        """Raise ValueError unless the tensors are those of `targets`, and perhaps EXTRA_TENSORS."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
-        more = [name for name in self.shapes if name not in expected and name not in SAVED_ALONG]
-        for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", more)):
+        unknown = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
+        for problem, names in (("has no", missing), (f"{CONFIG_NAME} next to it has no place for", unknown)):
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                shown = f"{', '.join(names[:_SHOWN])}{rest}{_release(names, targets)}"
+                shown = f"{', '.join(names[:_SHOWN])}{rest}{_release_hint(names, targets)}"
                 raise ValueError(f"{self.file}: {problem} {shown}")
         for name, shape in expected.items():
             if self.shapes[name] != shape:
@@ -105,12 +112,12 @@ class AdapterDirectory:
                 )
 
     def replaced(self, targets: Targets) -> list[str]:
-        """Tensors of the base model that the directory has other values for, though they are not trained."""
+        """Return names of frozen tensors in the directory, which replace the base model's."""
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
     def check_replaced(self, targets: Targets, base: Mapping[str, Sequence[int]], where: str) -> None:
-        """ValueError where `replaced` do not fit the base model `where`, whose shapes are `base`."""
+        """Raise ValueError if `replaced` do not fit the base model. base: its shapes; where: its name."""
         for name in self.replaced(targets):
             if name in base and tuple(base[name]) != self.shapes[name]:
                 rows = self.shapes[name][0]
@@ -122,29 +129,30 @@ class AdapterDirectory:
                 )
 
     def read(self, name: str) -> torch.Tensor:
-        """A tensor by the engine's name, float32, in its own memory. ValueError for a type that none has."""
+        """Read a tensor, by the engine's name, in float32. ValueError if it is not floating-point."""
         return self.stored(name).float()
 
     def stored(self, name: str) -> torch.Tensor:
-        """`read` in the type that the file has."""
-        stored = self._names[name]
+        """Read a tensor, by the engine's name, in the type of the file."""
+        in_file = self._names[name]
         if isinstance(self._content, dict):
-            value = self._content[stored].detach()
+            value = self._content[in_file].detach()
         else:
-            entry = next(each for each in self._content.tensors if each.name == stored)
+            entry = next(entry for entry in self._content.tensors if entry.name == in_file)
             if entry.dtype not in DTYPES:
                 raise ValueError(
-                    f"{self.file}: {stored}: expected one of {', '.join(DTYPES)}, got {entry.dtype}"
+                    f"{self.file}: {in_file}: expected one of {', '.join(DTYPES)}, got {entry.dtype}"
                 )
-            value = as_tensor(self._content.bytes(stored), entry.dtype).reshape(self.shapes[name])
+            value = as_tensor(self._content.bytes(in_file), entry.dtype).reshape(self.shapes[name])
         if not value.is_floating_point():
-            raise ValueError(f"{self.file}: {stored}: expected a floating-point type, got {value.dtype}")
+            raise ValueError(f"{self.file}: {in_file}: expected a floating-point type, got {value.dtype}")
         return value.contiguous()
 
 
-def _release(names: Iterable[str], targets: Targets) -> str:
-    """The end of a message about tensors that do not fit: a way out for adapters of experts."""
-    if not any(each.experts for each in targets.adapters) and not any(".experts." in name for name in names):
+def _release_hint(names: Iterable[str], targets: Targets) -> str:
+    """Return the end of a message about adapters of experts that do not fit, else ""."""
+    has_experts = any(adapter.experts for adapter in targets.adapters)
+    if not has_experts and not any(".experts." in name for name in names):
         return ""
     return (
         "; transformers 4 has a linear layer for each expert, transformers 5 one parameter for all: train "
@@ -153,7 +161,7 @@ def _release(names: Iterable[str], targets: Targets) -> str:
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
-    """The content of adapter_config.json."""
+    """Return the content of adapter_config.json."""
     return json_text(settings.to_config())
 
 
@@ -162,25 +170,71 @@ def write_adapter(
     settings: LoraSettings,
     targets: Targets,
     values: Mapping[str, torch.Tensor],
-    along: Mapping[str, torch.Tensor] | None = None,
+    extra: Mapping[str, torch.Tensor] | None = None,
 ) -> list[_C.FileDigest]:
-    """Write adapter_model.safetensors and adapter_config.json into a new directory. Their digests.
+    """Write adapter_model.safetensors and adapter_config.json, durable on return. Return their digests.
 
-    values: of everything that is trained, by the engine's names; written as float32. along: frozen tensors
-    that the named base model has other values for; written in their own types. Patterns of which keys overlap
-    are written module by module, as files sort keys. The files are durable on return.
+    values: all trained tensors by the engine's names, written as float32. extra: frozen tensors that differ
+    from the base model's, written in their types. Patterns with overlapping keys are written module by
+    module, because files sort keys.
     """
     from fastsft import _C
 
     config = _C.write_file(
-        str(Path(directory) / CONFIG_NAME), adapter_config_text(settled(settings, targets))
+        str(Path(directory) / CONFIG_NAME), adapter_config_text(with_unique_patterns(settings, targets))
     )
     named = {name_in_file(name, targets): values[name].detach().float() for name in targets.shapes()}
-    named |= {name_in_file(name, targets): value.detach() for name, value in (along or {}).items()}
+    named |= {name_in_file(name, targets): value.detach() for name, value in (extra or {}).items()}
     specs = [
-        _C.TensorSpec(name, _WORDS[str(named[name].dtype)], list(named[name].shape)) for name in sorted(named)
+        _C.TensorSpec(name, stored_dtype(named[name]), list(named[name].shape)) for name in sorted(named)
     ]
     writer = _C.SafetensorsWriter(str(Path(directory) / WEIGHTS_NAME), specs, {"format": "pt"})
     for name in sorted(named):
         writer.write(bytes(bits_of(named[name].cpu().contiguous())))
     return [config, writer.finish()]
+
+
+def name_in_file(name: str, targets: Targets) -> str:
+    """Return peft's name of a tensor: `base_model.model.model...q_proj.lora_A.weight`.
+
+    peft puts a module with an adapter into a wrapper as `base_layer`, nested for several adapters.
+    """
+    module, _, parameter = name.rpartition(".")
+    layers = sum(module == adapter.layer for adapter in targets.adapters)
+    return f"{PREFIX}{module}{'.base_layer' * layers}.{parameter}"
+
+
+def name_in_engine(name: str) -> str | None:
+    """Return the engine's name for a name in peft's files; None for other names."""
+    if not name.startswith(PREFIX):
+        return None
+    return without_layers(name.removeprefix(PREFIX))
+
+
+def is_adapter(name: str) -> bool:
+    """Return True for A or B of an adapter, False for a parameter of the base model."""
+    return name.endswith(_ADAPTER_PARTS)
+
+
+@dataclass(frozen=True)
+class SavedAdapter:
+    """The tensors of a LoRA run at the moment of a save, by the engine's names, in host memory.
+
+    values: trained, float32. extra: frozen tensors that differ from the named base model's.
+    """
+
+    settings: LoraSettings
+    targets: Targets
+    values: Mapping[str, torch.Tensor]
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def write(self, directory: str | Path) -> list[_C.FileDigest]:
+        """Write the adapter's files into a new directory, durable on return. Return their digests."""
+        return write_adapter(directory, self.settings, self.targets, self.values, self.extra)
+
+
+def adapter_bytes(targets: Targets, extra: Mapping[str, torch.Tensor]) -> int:
+    """Return the size of an adapter's files, with an allowance for headers."""
+    elements = sum(map(math.prod, targets.shapes().values()))
+    extra_bytes = sum(value.numel() * value.element_size() for value in extra.values())
+    return 4 * elements + int(extra_bytes) + _HEADER_BYTES

@@ -1,4 +1,4 @@
-"""Adapters on any causal language model of transformers: peft's modules, on units of the generic engine."""
+"""GenericAdaptedModel: adapters in the generic engine, which are peft's modules on the engine's units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.modules import HEAD
-from fastsft.lora.older_experts import take_older_experts
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, joined_hint
 from fastsft.model.generic.causal_lm import GenericCausalLM
@@ -29,7 +28,7 @@ _NAME = "default"  # of an adapter, as peft calls the first one
 
 
 class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
-    """The base model `model` of the generic engine with adapters; the arguments are AdaptedModel's."""
+    """An AdaptedModel of the generic engine; the arguments are AdaptedModel's."""
 
     def __init__(self, model: GenericCausalLM, settings: LoraSettings, *args: Any, **kwargs: Any) -> None:
         self._base, self.settings = model, settings
@@ -37,20 +36,19 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         super().__init__(model, settings, *args, **kwargs)
 
     def engine_config(self) -> dict[str, Any]:
-        """The base model's."""
         return self._base.engine_config()
 
     def _find_targets(self) -> Targets:
-        targets = targets_of(self._plain.model, self.settings)
-        _tell_unmatched(self.settings, targets)
-        self.settings = _converted(self._plain.model, self.settings)
+        targets = read_targets(self._meta.model, self.settings)
+        _warn_of_unmatched(self.settings, targets)
+        self.settings = _with_converted_targets(self._meta.model, self.settings)
         return targets
 
-    def _fit(self, adapter: AdapterDirectory) -> None:
-        take_older_experts(adapter, self._base, self.targets)
+    def _convert(self, adapter: AdapterDirectory) -> None:
+        convert_expert_adapters(adapter, self._base, self.targets)
 
     def _engine_adapters(self) -> None:
-        """None: they are modules of the model."""
+        """Return None: the adapters are modules of the model."""
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         return with_peft(self._base._empty(dtype), self.settings)
@@ -62,19 +60,19 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.why_padded
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
-        """Estimate activation bytes; peft adds experts and their adapters in each forward pass."""
-        wrapped = [each for each in self.targets.adapters if each.parameter is not None]
-        summed = (
-            sum(math.prod(each.weight_shape()) for each in wrapped if each.layer.startswith(f"{unit.name}."))
-            for unit in self._plain.units[1:]
-        )
-        return replace(super().activation_sizes(dtype), summed=max(summed, default=0))
+        """Return the base model's sizes and those of experts, to which peft adds adapters in each pass."""
+        summed = dict.fromkeys((unit.name for unit in self._meta.units[1:]), 0)
+        for adapter in self.targets.adapters:
+            for unit in summed:
+                if adapter.parameter is not None and adapter.layer.startswith(f"{unit}."):
+                    summed[unit] += math.prod(adapter.weight_shape())
+        return replace(super().activation_sizes(dtype), summed=max(summed.values(), default=0))
 
 
 def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel:
-    """`model`, on the meta device, with peft's modules in place of the linears that `settings` name.
+    """Let peft wrap the modules of `model`, on the meta device, that `settings` name.
 
-    ValueError without peft, for what it refuses, and for modules_to_save.
+    ValueError without peft, for settings that peft refuses, and for modules_to_save.
     """
     if settings.modules_to_save:
         raise ValueError(
@@ -90,7 +88,7 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
     fields = {**settings.to_config(), "init_lora_weights": False, "inference_mode": False}
     fields.pop("peft_type")
     try:
-        with warnings.catch_warnings():  # of transposed weights (Conv1D), which peft finds out itself
+        with warnings.catch_warnings():  # about transposed weights (Conv1D), which peft corrects itself
             warnings.simplefilter("ignore")
             wrapped = get_peft_model(model, LoraConfig(**fields), low_cpu_mem_usage=True)
     except (ValueError, TypeError, KeyError) as error:
@@ -105,19 +103,19 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
             f"linear layers are {', '.join(_linears(model))}; all-linear takes all but the head"
             f"{joined_hint(settings.target_modules)}"
         ) from error
-    return cast("PreTrainedModel", wrapped.base_model.model)  # `model`, changed in place
+    return cast("PreTrainedModel", wrapped.base_model.model)  # this is `model`, changed in place
 
 
 def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> Targets:
-    """Targets of `adapter` in the base model `model`, in whose form the adapter's tensors are then."""
+    """Return the targets of `adapter` in `model`, and convert the adapter's tensors to its release."""
     settings = adapter.settings
-    targets = targets_of(with_peft(model._empty(torch.float32), settings), settings)
-    take_older_experts(adapter, model, targets)
+    targets = read_targets(with_peft(model._empty(torch.float32), settings), settings)
+    convert_expert_adapters(adapter, model, targets)
     return targets
 
 
-def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
-    """Targets in a model that `with_peft` made. ValueError for adapters of embeddings, convolutions, ..."""
+def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
+    """Read the targets of a model from `with_peft`. ValueError for adapters of embeddings or convolutions."""
     from peft.tuners.lora.layer import LoraLayer
 
     linears, parameters = [], dict[str, list[Adapter]]()
@@ -127,9 +125,9 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         adapter = _adapter(model, name, layer)
         if adapter.parameter is None:
             linears.append(adapter)
-        else:  # in the order in which peft has wrapped them: the innermost first
+        else:  # peft's wrapping order: the innermost first
             parameters.setdefault(adapter.layer, []).insert(0, adapter)
-    adapters = [*linears, *(each for nested in parameters.values() for each in nested)]
+    adapters = [*linears, *(adapter for nested in parameters.values() for adapter in nested)]
     trained = {
         base_name(name): tuple(parameter.shape)
         for name, parameter in model.named_parameters()
@@ -141,7 +139,7 @@ def targets_of(model: torch.nn.Module, settings: LoraSettings) -> Targets:
 def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
     """Describe the adapter of peft's `layer`. ValueError if it adapts neither a linear nor a parameter."""
     base = cast("torch.nn.Module", layer.get_base_layer())
-    if problem := _problem(layer, base):
+    if problem := _why_not_trained(layer, base):
         raise ValueError(
             f"LoRA: the targets match {name} ({type(base).__name__}), {problem}; the generic engine has "
             f"adapters of linear layers and of experts: {_adaptable(model)}, or peft with transformers' "
@@ -160,8 +158,8 @@ def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
     )
 
 
-def _problem(layer: LoraLayer, base: torch.nn.Module) -> str | None:
-    """Words for what keeps `layer`, peft's around `base`, from being trained here; None if nothing does."""
+def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
+    """Say why peft's `layer` around `base` cannot be trained; None if it can."""
     kind = type(layer).__name__
     if kind not in ("Linear", "ParamWrapper") or isinstance(base, torch.nn.Embedding):
         return "whose weights are no linear layer"
@@ -173,27 +171,27 @@ def _problem(layer: LoraLayer, base: torch.nn.Module) -> str | None:
 
 
 def _gives_tensor(linear: torch.nn.Module) -> bool:
-    """False for a router that is a linear layer and gives weights and numbers of experts."""
+    """Return False for a router that is a linear layer, but returns weights and expert numbers."""
     if type(linear).forward is torch.nn.Linear.forward or not isinstance(linear, torch.nn.Linear):
         return True
     try:
         with torch.no_grad():
-            found = linear(torch.empty(1, 1, linear.in_features, device=linear.weight.device))
+            output = linear(torch.empty(1, 1, linear.in_features, device=linear.weight.device))
     except (RuntimeError, ValueError, TypeError, NotImplementedError):  # no forward pass on the meta device
         return True
-    return isinstance(found, torch.Tensor)
+    return isinstance(output, torch.Tensor)
 
 
-def _tell_unmatched(settings: LoraSettings, targets: Targets) -> None:
-    """Say which names of parameters match nothing; peft leaves them out."""
-    weights = [f".{each.weight}" for each in targets.adapters]
+def _warn_of_unmatched(settings: LoraSettings, targets: Targets) -> None:
+    """Warn of target parameters that match nothing, which peft ignores."""
+    weights = [f".{adapter.weight}" for adapter in targets.adapters]
     for name in settings.target_parameters or ():
         if not any(weight.endswith(f".{name}") for weight in weights):
             warn_once(f"LoRA: the target parameter {name} matches nothing")
 
 
-def _converted(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
-    """`settings` as peft has them for experts of transformers 5: parameters, and their ranks and alphas."""
+def _with_converted_targets(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
+    """Return `settings` with peft's targets for experts of transformers 5: parameters, ranks and alphas."""
     config = cast("Any", model).peft_config[_NAME]
     if not getattr(config, "target_parameters", None):
         return settings
@@ -208,15 +206,37 @@ def _converted(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
 
 
 def _adaptable(model: torch.nn.Module) -> str:
-    """The flag that names all linears but the head."""
-    return f"--lora_target_modules {' '.join(each for each in _linears(model) if each != HEAD)}"
+    """Return the flag that names all linears but the head."""
+    return f"--lora_target_modules {' '.join(name for name in _linears(model) if name != HEAD)}"
 
 
 def _linears(model: torch.nn.Module) -> list[str]:
-    """Ends of the names of linears, each once; of those with adapters the names that they had before."""
-    found: dict[str, None] = {}
+    """Return the last parts of the linears' names, each once, without peft's wrappers."""
+    endings: dict[str, None] = {}
     for name, module in model.named_modules():
         is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
         if is_linear and ".lora_" not in name and _gives_tensor(module):
-            found[name.removesuffix(".base_layer").rpartition(".")[2]] = None
-    return list(found)
+            endings[name.removesuffix(".base_layer").rpartition(".")[2]] = None
+    return list(endings)
+
+
+def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, targets: Targets) -> None:
+    """Join the tensors of single experts (transformers 4) in `adapter` for transformers 5, by peft's rules.
+
+    Source: set_peft_model_state_dict of peft.
+    """
+    joined = [name for target in targets.adapters if target.experts for name in target.shapes()]
+    if all(name in adapter.shapes for name in joined):
+        return
+    try:
+        from peft import LoraConfig
+        from peft.utils.transformers_weight_conversion import (
+            convert_peft_adapter_state_dict_for_transformers as convert,
+        )
+    except ImportError:  # transformers 4
+        return
+    try:
+        tensors = convert(model._empty(torch.float32), LoraConfig(), adapter.tensors())
+    except (ValueError, RuntimeError, KeyError):  # experts of different ranks: AdapterDirectory.check refuses
+        return
+    adapter.replace(tensors)

@@ -1,4 +1,4 @@
-"""A PeftModel that a script has made: its adapters are trained, and given back to the script's object."""
+"""GivenPeftModel: a script's PeftModel as a Trainer's model; trained adapters are written back into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapted_model import AdaptedModel, put_values
-from fastsft.lora.adapter_files import SAVED_ALONG, AdapterDirectory
+from fastsft.lora.adapter_files import EXTRA_TENSORS, AdapterDirectory
 from fastsft.lora.peft_modules import (
     base_alone,
     check_modules,
@@ -18,14 +18,13 @@ from fastsft.lora.peft_modules import (
     trained_values,
     write_values,
 )
-from fastsft.model.alterations.finding import refuse
+from fastsft.model.alterations.alteration import refuse
 from fastsft.model.alterations.hooks import hooks_of
-from fastsft.model.base_identity import VALUES, base_identity
 from fastsft.model.family import is_native
-from fastsft.model.live_weights import LiveWeights, raw_parameters
+from fastsft.model.live_weights import LiveHooks, LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
-from fastsft.model.weight_digests import tensor_digests, type_of_digest
+from fastsft.model.weight_identity import VALUES, base_identity, tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.place import launch
@@ -37,13 +36,15 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class GivenPeftModel(AdaptedModel):
-    """`module`, what peft's get_peft_model makes of a Llama-family model of transformers.
+class GivenPeftModel(LiveHooks, AdaptedModel):
+    """A PeftModel around a transformers model of a native family.
 
-    The engine trains copies of the adapters in fp32, next to a copy of the base model; `give_back` writes
-    them over the module's, in their own type. Who reads them while `train` runs gets the newest ones.
-    ValueError for adapters that are not as their LoraConfig says, and as LoadedModel for the base model.
+    The engine trains copies of the adapters in fp32, next to a copy of the base model; `copy_to_module`
+    writes them into the module, in its type. ValueError for adapters that differ from their LoraConfig, and
+    as LoadedModel for the base model.
     """
+
+    module: PeftModel
 
     def __init__(self, module: PeftModel) -> None:
         _check_family(module)
@@ -54,38 +55,37 @@ class GivenPeftModel(AdaptedModel):
         super().__init__(self._base, settings, values={})
         check_modules(module, settings, self.targets)
         self._values = trained_values(module, self.targets)
-        self._live: LiveWeights | None = None
-        self._weights: dict[str, str] = {}
+        self._weights = {}
         self._resized = self._find_resized()
 
     def _find_resized(self) -> list[str]:
-        """Names of head and embedding where the vocabulary is not the named base model's.
+        """Return frozen head and embedding if the vocabulary differs from that of the named base model.
 
-        Without those that are trained. None where nobody knows that model. Source: peft's "auto".
+        Empty if that model is not known. Source: peft's save_embedding_layers="auto".
         """
-        named = vocabulary_of(self.settings.base_model)
-        if named is None or named == self.vocab_size():
+        size = vocabulary_of(self.settings.base_model)
+        if size is None or size == self.vocab_size():
             return []
-        trained, there = self.targets.shapes(), {name for name, _ in self._named()}
-        found = [name for name in SAVED_ALONG if name in there and name not in trained]
-        if found:
+        trained, own = self.targets.shapes(), {name for name, _ in self._named()}
+        names = [name for name in EXTRA_TENSORS if name in own and name not in trained]
+        if names:
             tell(
-                f"the vocabulary has {self.vocab_size()} rows, that of {self.settings.base_model} {named}: "
-                f"{' and '.join(found)} are saved with the adapter, as peft saves them"
+                f"the vocabulary has {self.vocab_size()} rows, that of {self.settings.base_model} {size}: "
+                f"{' and '.join(names)} are saved with the adapter, as peft saves them"
             )
-        return found
+        return names
 
-    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+    if not TYPE_CHECKING:  # so that a type checker reports unknown names
 
         def __getattr__(self, name: str) -> Any:
-            """Anything else is the module's."""
-            if name in ("module", "_base"):  # not there yet
+            """Return the module's attribute."""
+            if name in ("module", "_base"):  # in __init__, before they are set
                 raise AttributeError(name)
             return getattr(self.module, name)
 
     @property
     def config(self) -> ModelConfig:
-        """As LoadedModel's."""
+        """The base model's configuration."""
         return self._base.config
 
     @config.setter
@@ -93,11 +93,10 @@ class GivenPeftModel(AdaptedModel):
         self._base.config = config
 
     def engine_config(self) -> dict[str, Any]:
-        """As LoadedModel's."""
         return self._base.engine_config()
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse what makes the module compute something else than the engine. ValueError by name."""
+        """Refuse changes with which the module computes something else than the engine."""
         check_modules(self.module, settings_of(self.module), self.targets)
         refuse(list(hooks_of(self.module)), caller)
         self._base.engine = self.engine
@@ -105,21 +104,20 @@ class GivenPeftModel(AdaptedModel):
             self._base.check_as_given(caller, training)
 
     def library_has_changed(self) -> bool:
-        """As CausalLM's."""
         return self._base.library_has_changed()
 
     def load_weights(self, engine: _C.Engine) -> None:
-        """The parameters of the module as they are now; collective."""
+        """Load the module's parameters into the engine. Collective."""
         with base_alone(self.module):
             self._base.load_weights(engine)
         self._values = trained_values(self.module, self.targets)
         put_values(engine, self._values)
         self._note_weights()
 
-    def take_first_adapters(self) -> None:
-        """As AdaptedModel's; they are written into the module, as DDP does."""
-        self._is_drawn = True  # peft has drawn them, or loaded them on every rank
-        super().take_first_adapters()
+    def broadcast_adapters(self) -> None:
+        """Start all ranks with rank 0's adapters, also in the module, as DDP does. Collective."""
+        self._is_drawn = True  # by peft, or loaded on every rank
+        super().broadcast_adapters()
         write_values(self.module, self._values)
 
     def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -129,54 +127,55 @@ class GivenPeftModel(AdaptedModel):
         self._weights = tensor_digests(self._named())
 
     def base_weights(self) -> str | None:
-        """As AdaptedModel's, of all values; on every rank."""
-        return self._identity_without(self.saved_along())
+        """Return the identity of all frozen values, on every rank."""
+        return self._identity_without(self.extra_tensors())
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
-        """`base_weights` without the frozen tensors that an adapter saved in `directory` has itself.
+        """Return `base_weights` without the frozen tensors that the adapter in `directory` has itself.
 
-        These may be others than `saved_along`: older versions saved none, and which they are depends on
-        whether the named base model is found. ValueError where no adapter is saved there.
+        These may differ from `extra_tensors`, which depend on whether the named base model is found; older
+        versions saved none. ValueError if there is no adapter.
         """
         return self._identity_without(AdapterDirectory(directory).replaced(self.targets))
 
-    def _identity_without(self, along: Container[str]) -> str | None:
-        """Of the frozen values but those of the names in `along`."""
+    def _identity_without(self, extra: Container[str]) -> str | None:
         trained = self.targets.shapes()
         frozen = sorted(
             digest
             for name, digest in self._weights.items()
-            if name not in trained and not is_replaced(name) and name not in along
+            if name not in trained and not is_replaced(name) and name not in extra
         )
         if not frozen:
             return None
         types = (type_of_digest(digest) for digest in frozen)
         return base_identity(VALUES, types, hashlib.sha256("\n".join(frozen).encode()).hexdigest())
 
-    def saved_along(self) -> Mapping[str, torch.Tensor]:
-        """As AdaptedModel's: of the module, where its vocabulary is not the base model's."""
-        found = dict(self._named())
-        return {name: found[name].detach() for name in dict.fromkeys([*self._resized, *self._along])}
+    def extra_tensors(self) -> Mapping[str, torch.Tensor]:
+        """Return the module's head and embedding if its vocabulary differs from the base model's."""
+        parameters = dict(self._named())
+        return {name: parameters[name].detach() for name in dict.fromkeys([*self._resized, *self._extra])}
 
-    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
-        """As AdaptedModel's, into the module as well."""
-        super().load_saved_along(engine, directory)
-        there = self.saved_along()
-        other = {
+    def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
+        """Load the saved frozen tensors into the engine and the module. Collective."""
+        super().load_extra_tensors(engine, directory)
+        own = self.extra_tensors()
+        changed = {
             name: value
-            for name, value in self._along.items()
-            if not there[name].cpu().to(value.dtype).equal(value)
+            for name, value in self._extra.items()
+            if not own[name].cpu().to(value.dtype).equal(value)
         }
-        write_values(self.module, other)
-        self._weights.update(tensor_digests((name, there[name]) for name in other))
+        write_values(self.module, changed)
+        self._weights.update(tensor_digests((name, own[name]) for name in changed))
 
     def changed_weights(self) -> list[str]:
-        """Parameters that somebody has written to since the engine has them."""
         now = tensor_digests(self._named()) if self._weights else {}
         return [name for name in now if now[name] != self._weights.get(name)]
 
-    def take_changed_weights(self) -> bool:
-        """Weights that a script has changed count; True for any; collective. ValueError on several ranks."""
+    def load_changed_weights(self) -> bool:
+        """Load weights that a script has changed; return True for any. Collective.
+
+        ValueError for changes on several ranks.
+        """
         if self.engine is None:
             return False
         changed = self.changed_weights()
@@ -190,80 +189,43 @@ class GivenPeftModel(AdaptedModel):
         self.load_weights(self.engine)
         return True
 
-    def take_weights_to_save(self, caller: str) -> bool:
-        """`take_changed_weights` before adapters are saved: collective."""
+    def load_weights_before_save(self, caller: str) -> bool:
         if self.engine is None:
             return False
-        return self.take_written_weights() if self.engine_leads else self.take_changed_weights()
+        return self.load_written_weights() if self.engine_owns_weights else self.load_changed_weights()
 
-    @property
-    def training(self) -> bool:
-        """The module's."""
-        return bool(self.module.training)
-
-    def set_mode(self, *, training: bool) -> None:
-        """Put the module into the mode that transformers' Trainer puts it into."""
-        self.module.train(training)
-
-    def begin_training(self, *, has_moved: bool) -> None:
-        """Reads of the module's parameters get the engine's from here on, until `end_training`."""
+    def begin_training(self, *, is_stale: bool) -> None:
         assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), rename=engine_name)
-        self._live.begin(self._weights, is_stale=has_moved)
+        self._live.begin(self._weights, is_stale=is_stale)
 
-    def end_training(self) -> None:
-        """The module's parameters are as they were given or read last."""
-        if self._live is not None:
-            self._weights, self._live = self._live.end(), None
-
-    def weights_moved(self) -> None:
-        """The engine has other weights than before."""
-        if self._live is not None:
-            self._live.moved()
-
-    def refresh(self) -> None:
-        """While `train` runs: write the newest weights into the module."""
-        if self._live is not None:
-            self._live.refresh()
-
-    def take_written_weights(self) -> bool:
-        """While `train` runs: weights that a script wrote into the module count; True for any."""
-        return self._live is not None and self._live.take()
-
-    def check_unwritten(self, event: str) -> None:
-        """ValueError for weights that a callback of `event` wrote within a step."""
-        if self._live is not None:
-            self._live.check_unchanged(event)
-
-    def give_back(self) -> None:
-        """Write the trained adapters into the module, rounded to their type; collective."""
+    def copy_to_module(self) -> None:
+        """Write the trained adapters into the module, rounded to its type. Collective."""
         self.end_training()
         changed = self.changed_weights()
         if changed:
             warn_once(
                 f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no effect"
             )
-        assert self.engine is not None  # which has trained
+        assert self.engine is not None  # called after training
         write_values(self.module, self.engine.trained_parameters())
         self._note_weights()
-        self.engine_leads = False
+        self.engine_owns_weights = False
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """As AdaptedModel's, with what a script has changed; collective."""
-        self.take_weights_to_save("model.state_dict")
+        """Return all trained tensors with the changes of scripts, by peft's names, in fp32. Collective."""
+        self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
     def weights_dtype(self) -> str:
-        """The type of the base model's first parameter."""
         return self._base.weights_dtype()
 
     def generation_settings(self) -> dict[str, Any] | None:
-        """The module's."""
         return self._base.generation_settings()
 
 
 def vocabulary_of(base: str | None) -> int | None:
-    """Rows of the embedding by config.json of a directory or hub model; None where that is not known."""
+    """Return vocab_size of a directory or cached hub model; None if it is not known."""
     try:
         size = model_config(_cached(base)).get("vocab_size") if base else None
     except (ValueError, OSError):
@@ -272,21 +234,21 @@ def vocabulary_of(base: str | None) -> int | None:
 
 
 def _cached(base: str) -> str:
-    """config.json of a hub model that was loaded before; else `base`."""
+    """Return the cached config.json of a hub model, else `base`."""
     import huggingface_hub
     from huggingface_hub import errors
 
     if Path(base).is_dir():
         return base
     try:
-        found = huggingface_hub.try_to_load_from_cache(base, "config.json")
+        cached = huggingface_hub.try_to_load_from_cache(base, "config.json")
     except errors.HFValidationError:  # a path
         return base
-    return found if isinstance(found, str) else base
+    return cached if isinstance(cached, str) else base
 
 
 def _check_family(module: PeftModel) -> None:
-    """ValueError for a base model of transformers that the native engine does not know."""
+    """Raise ValueError for a base model without a native engine."""
     base = module.get_base_model()
     model_type = getattr(getattr(base, "config", None), "model_type", None)
     if model_type is not None and not is_native({"model_type": model_type}):

@@ -1,21 +1,24 @@
-"""An adapter and its base model as one model directory: W + scale B A, summed in float32 and rounded once."""
+"""Merges an adapter into its base model, on disk or for a chat: W + scale B A, in float32, rounded once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.opening import find_targets
+from fastsft.lora.adapter_files import CONFIG_NAME, AdapterDirectory
+from fastsft.lora.attach import find_targets
 from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
 from fastsft.model.conversion import Converted, Replaces, convert_model
-from fastsft.model.source import model_directory
+from fastsft.model.engine_choice import open_model
+from fastsft.model.model_config import model_directory
 from fastsft.model.stored_weights import StoredWeights
+from fastsft.runtime.regular_files import file_inside
 
 if TYPE_CHECKING:
     import torch
+
+    from fastsft.model.generation import ChatModel
 
 
 def merge_adapter(
@@ -27,13 +30,12 @@ def merge_adapter(
     max_shard_size: int = 5_000_000_000,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the base model with the adapter merged into it to the directory `target`.
+    """Write the base model with the merged adapter to the directory `target`, tensor by tensor.
 
-    base: a model directory or hub name; by default the one that adapter_config.json names. dtype: float32,
-    bfloat16 or float16; None keeps each tensor's. The tokenizer, with the trained chat template, is the
-    adapter's where its directory has one, else the base's; configuration and licence are the base's. One
-    tensor of the base is in memory at a time. `target` is new; replaces: as of convert_model. ValueError for
-    an adapter that does not fit the base, and as convert_model.
+    base: model directory or hub name; None: the base model of adapter_config.json. dtype: float32, bfloat16
+    or float16; None keeps each tensor's type. replaces: as in convert_model. The tokenizer, with the trained
+    chat template, is the adapter's if its directory has one, else the base model's, like configuration and
+    licence. ValueError for an adapter that does not fit the base model, and as convert_model.
     """
     merged = MergedModel.open(adapter, base)
     return convert_model(
@@ -48,38 +50,37 @@ def merge_adapter(
 
 
 class MergedModel:
-    """The base model of the directory `source` with the adapter in its tensors."""
+    """The base model in the directory `source`, whose tensors `merged` returns with the adapter."""
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
         model = open_model(str(source))
         targets = find_targets(model, adapter)
         _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter
-        self._names = _names_of_files(model, source)
+        self._names = _names_in_model(model, source)
         self._adapters = {
-            name: (each, first)
-            for each in targets.adapters
-            for name, first in _places_of(each, model).items()
+            name: (adapter, first)
+            for adapter in targets.adapters
+            for name, first in _first_elements(adapter, model).items()
         }
         self._whole = {*targets.trained, *adapter.replaced(targets)}
 
     @classmethod
     def open(cls, adapter: str | Path, base: str | Path | None = None) -> MergedModel:
-        """`adapter` and `base` as of merge_adapter. ValueError where they do not fit together."""
+        """Open an adapter and its base model, as in merge_adapter. ValueError if they do not fit."""
         opened = AdapterDirectory(adapter)
         return cls(opened, _base_directory(opened, base))
 
     @property
     def tokenizer_directory(self) -> Path:
-        """The adapter's directory where it has a tokenizer, else the base's."""
+        """The adapter's directory if it has a tokenizer, else the base model's."""
         own = (self._adapter.directory / "tokenizer_config.json").is_file()
         return self._adapter.directory if own else self.source
 
     def merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """The tensor `name` of the base, `value`, as it is in the merged model: float32 where it changes.
+        """Return the merged value of the base model's tensor `name`: float32 or float64 if it changes.
 
-        name: of the base's files, or of its model where they differ. float64 stays that.
-        ValueError where the adapter has another shape.
+        name: in the base model's files or in memory. ValueError if the adapter has another shape.
         """
         name = self._names.get(name, name)
         if name in self._whole:
@@ -100,21 +101,21 @@ class MergedModel:
 def merged_weight(
     weight: torch.Tensor, adapter: Adapter, a: torch.Tensor, b: torch.Tensor, first: int = 0
 ) -> torch.Tensor:
-    """`weight` plus scale * b a, in float32, or float64 for such a weight.
+    """Return `weight` + scale * b a, in float32, or in float64 for a weight of that type.
 
-    weight: what `adapter` adapts, or from its element number `first` on a part of it.
+    weight: the adapted weight, or a part of it that begins at element `first`.
     Source: get_delta_weight and merge of peft's Linear and ParamWrapper.
     """
     import torch
 
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     experts, size = adapter.experts or 1, adapter.inputs * adapter.outputs
-    begin, end = first // size, -(-(first + weight.numel()) // size)  # of the experts that `weight` is of
-    each_a = a.float().reshape(experts, adapter.rank, adapter.inputs)[begin:end]
-    each_b = b.float().reshape(adapter.outputs, adapter.rank, experts)[..., begin:end].permute(2, 0, 1)
-    change = (each_b @ each_a) * adapter.scale
-    change = change.mT if adapter.is_transposed else change
-    part = change.reshape(-1).narrow(0, first - begin * size, weight.numel())
+    begin, end = first // size, -(-(first + weight.numel()) // size)  # experts in `weight`
+    expert_a = a.float().reshape(experts, adapter.rank, adapter.inputs)[begin:end]
+    expert_b = b.float().reshape(adapter.outputs, adapter.rank, experts)[..., begin:end].permute(2, 0, 1)
+    delta = (expert_b @ expert_a) * adapter.scale
+    delta = delta.mT if adapter.is_transposed else delta
+    part = delta.reshape(-1).narrow(0, first - begin * size, weight.numel())
     return wide + part.view(weight.shape).to(wide.dtype)
 
 
@@ -131,10 +132,10 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
         raise ValueError(f"--base-model-path: {about}") from error
 
 
-def _places_of(adapter: Adapter, model: CausalLM) -> dict[str, int]:
-    """Find the weight that `adapter` changes: its first element in each tensor of memory and files.
+def _first_elements(adapter: Adapter, model: CausalLM) -> dict[str, int]:
+    """Return the tensors, in memory and files, of the adapted weight, with their first elements in it.
 
-    ValueError if files have a matrix in several tensors, or together with others.
+    ValueError if files have a linear's weight in several tensors, or together with others.
     """
     import torch
 
@@ -148,8 +149,8 @@ def _places_of(adapter: Adapter, model: CausalLM) -> dict[str, int]:
     return {adapter.weight: 0, **{name: int(part.storage_offset()) for name, part in parts}}
 
 
-def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:
-    """Names of tensors in the files of `source` that the model has by other ones."""
+def _names_in_model(model: CausalLM, source: Path) -> dict[str, str]:
+    """Return the model's names of tensors by their names in the files of `source`."""
     if model.engine_kind == "native":
         return {}
     names = model.stored_form(StoredWeights(source)).names
@@ -157,10 +158,28 @@ def _names_of_files(model: CausalLM, source: Path) -> dict[str, str]:
 
 
 def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) -> None:
-    """tied: names of tensors that are another one."""
-    touched = {each.weight for each in targets.adapters} | set(adapter.replaced(targets))
-    if found := sorted(touched & set(tied)):
+    changed = {adapter.weight for adapter in targets.adapters} | set(adapter.replaced(targets))
+    if changed_tied := sorted(changed & set(tied)):
         raise ValueError(
-            f"{adapter.file}: adapts {found[0].removesuffix('.weight')}, which is tied to the embedding in "
-            "this model: it cannot be merged without untying them first"
+            f"{adapter.file}: adapts {changed_tied[0].removesuffix('.weight')}, which is tied to the "
+            "embedding in this model: it cannot be merged without untying them first"
         )
+
+
+def open_chat_model(directory: str | Path, base: str | Path | None = None, **options: Any) -> ChatModel:
+    """Open a model directory, or an adapter merged into its base model in memory; `options` are ChatModel's.
+
+    base: base model of an adapter, as in merge_adapter. ValueError for a `base` without adapter, an adapter
+    that does not fit, and as ChatModel.
+    """
+    from fastsft.model.generation import ChatModel
+
+    is_model = file_inside(directory, "config.json") is not None
+    if is_model or file_inside(directory, CONFIG_NAME) is None:
+        if base is not None:
+            raise ValueError(
+                f"--base-model-path: {directory} has no adapter, so there is no base; leave it out"
+            )
+        return ChatModel(directory, **options)
+    merged = MergedModel.open(directory, base)
+    return ChatModel(merged.source, tokenizer=merged.tokenizer_directory, change=merged.merged, **options)

@@ -1,4 +1,4 @@
-"""`--save_merged`: at the end of a run the merged model, next to the adapter that was saved."""
+"""`--save_merged`: writes the merged model next to the adapter at the end of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from fastsft.lora.adapter_files import WEIGHTS_NAME
 from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
 from fastsft.model.conversion import is_converted
-from fastsft.model.directory import check_output_directory
 from fastsft.model.family import ties_embeddings
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.save_place import writes_small_files
+from fastsft.model.output_directory import check_output_directory
+from fastsft.model.stored_weights import BITS, STORED_NAMES
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import writes_small_files
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_json_object
@@ -31,28 +32,30 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FOLDER = "merged"
-_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-_RECORD, _KEY = ".fastsft-merged.json", "manifest"  # of what --save_merged writes into the folder
-_BEFORE = "before"  # what it had written, until the new model is there
+# The record next to the folder has the digest of the manifest that --save_merged wrote, and that of the
+# manifest before, until the new model is there.
+_RECORD, _KEY, _BEFORE = ".fastsft-merged.json", "manifest", "before"
 
 
-def check_merged_place(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
-    """Before training: ValueError where --save_merged could not write its folder, or not merge.
+def check_merged_path(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
+    """Raise ValueError before training if --save_merged could not write its folder, or not merge.
 
-    A merged model that --save_merged wrote there is replaced at the end, another one that fastsft wrote is
-    put aside then, and one that the run begins with is refused.
+    At the end a merged model of --save_merged is replaced, and another model of fastsft is archived. The
+    source of the run is refused.
     """
-    place = Path(output_dir or ".") / FOLDER
+    merged = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
         return
-    if os.path.lexists(place):
-        check_output_directory(model.source_directory, place)
-        if not is_converted(place):
+    if os.path.lexists(merged):
+        check_output_directory(model.source_directory, merged)
+        if not is_converted(merged):
             raise ValueError(
-                f"--save_merged: {place} is there already, and fastsft did not write it; move it away, or "
+                f"--save_merged: {merged} is there already, and fastsft did not write it; move it away, or "
                 "choose another --output_dir"
             )
-    adapted = [each.module for each in model.targets.adapters] if isinstance(model, AdaptedModel) else []
+    adapted = (
+        [adapter.module for adapter in model.targets.adapters] if isinstance(model, AdaptedModel) else []
+    )
     if ties_embeddings(model.config) and HEAD in adapted:
         raise ValueError(f"--save_merged: {HEAD} has an adapter and is tied to the embedding: leave it out")
 
@@ -62,11 +65,11 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
     if not lora.save_merged:
         return 0
     dtype = model.weights_dtype() if args.save_dtype == "auto" else args.save_dtype
-    return _WIDTHS[dtype] * sum(math.prod(shape) for _, shape in model.parameter_shapes())
+    return BITS[STORED_NAMES[dtype]] // 8 * sum(math.prod(shape) for _, shape in model.parameter_shapes())
 
 
 class MergingTrainer(Protocol):
-    """A Trainer of a model with adapters."""
+    """The attributes of a Trainer that `save_merged` reads; the Trainer is in a later room."""
 
     @property
     def args(self) -> TrainingArguments: ...
@@ -77,17 +80,15 @@ class MergingTrainer(Protocol):
 
 
 class Phases(Protocol):
-    """A sink for the phases of a run."""
+    """Shows the phases of a run."""
 
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 
 
 def save_merged(trainer: MergingTrainer) -> Path:
-    """Merge the adapter that is saved in `output_dir` into its base model; collective. The merged model.
+    """Merge the adapter in `output_dir` into its base model, on the writing ranks. Collective.
 
-    The ranks that write do it. Weights have --save_dtype and are split at --max_shard_size. A merged model
-    of --save_merged that is there is replaced in one step, another one is put aside. ValueError as
-    `merge_adapter`.
+    Return the directory of the merged model. ValueError as `merge_adapter`.
     """
     folder = Path(trainer.args.output_dir or ".")
     with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
@@ -96,19 +97,19 @@ def save_merged(trainer: MergingTrainer) -> Path:
 
 
 def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> None:
-    """For a run that had ended before: the merged model that --save_merged asks for; collective.
+    """Write the merged model of a run that had finished before, unless it is up to date. Collective.
 
-    Nothing where it is there, and no older than the adapter. ValueError as `check_merged_place`.
+    ValueError as `check_merged_path`.
     """
     if not lora.save_merged:
         return
-    check_merged_place(args.output_dir, lora, model)
+    check_merged_path(args.output_dir, lora, model)
     folder = Path(args.output_dir or ".")
     _merge(args, model, lambda: not _is_current(folder))
 
 
 def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], bool]) -> None:
-    """On the ranks that write, where `is_needed` there, with a line; collective."""
+    """Merge on the writing ranks if `is_needed()`, with a notice. Collective."""
     from fastsft import _C
 
     folder = Path(args.output_dir or ".")
@@ -122,7 +123,7 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
                 f"the merged model is not written: {why}; `fastsft merge {folder} OTHER` writes it elsewhere"
             )
             return
-        _put_aside_others(folder)
+        _archive_other(folder)
         merge_adapter(
             folder,
             folder / FOLDER,
@@ -133,17 +134,17 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
         )
         tell(f"{folder / FOLDER}: the base model with the adapter merged into it")
 
-    agreement = Agreement(f"merging into {folder / FOLDER}")
+    agreement = AllOrNone(f"merging into {folder / FOLDER}")
     agreement.attempt_if(writes_small_files(args), merge)
     agreement.settle(None)
 
 
 def _is_current(folder: Path) -> bool:
-    """True if the merged model in `folder` was written by a run there, and after the adapter."""
-    place = folder / FOLDER
-    if not is_converted(place) or not _is_own(folder):
+    """Return True if --save_merged wrote the merged model in `folder`, after the adapter."""
+    merged = folder / FOLDER
+    if not is_converted(merged) or not _is_own(folder):
         return False
-    return (place / "manifest.json").stat().st_mtime_ns >= (folder / WEIGHTS_NAME).stat().st_mtime_ns
+    return (merged / "manifest.json").stat().st_mtime_ns >= (folder / WEIGHTS_NAME).stat().st_mtime_ns
 
 
 def _digest(folder: Path) -> Digest:
@@ -151,26 +152,25 @@ def _digest(folder: Path) -> Digest:
 
 
 def _note(folder: Path, manifest: str) -> None:
-    """Put the model of this manifest.json on record, before it is there: a run may end at any moment."""
-    place = folder / FOLDER
-    before = {_BEFORE: _digest(folder)} if os.path.lexists(place) else {}
+    """Record the new model's manifest.json before the model is there, since a run may end at any moment."""
+    before = {_BEFORE: _digest(folder)} if os.path.lexists(folder / FOLDER) else {}
     text = json.dumps({_KEY: digest_of(manifest.encode()), **before})
     replace_file(folder / _RECORD, text + "\n")
 
 
 def _is_own(folder: Path) -> bool:
-    """True if --save_merged wrote the model that fastsft wrote there: `fastsft convert` writes such, too."""
+    """Return True if --save_merged wrote the model; `fastsft convert` writes such models, too."""
     try:
         record = read_json_object(folder / _RECORD)
         return list(_digest(folder)) in (record.get(_KEY), record.get(_BEFORE))
-    except ValueError:  # also where there is no record, as of older versions
+    except ValueError:  # also without a record, which older versions did not write
         return False
 
 
-def _put_aside_others(folder: Path) -> None:
+def _archive_other(folder: Path) -> None:
     from fastsft import _C
 
-    place = folder / FOLDER
-    if is_converted(place) and not _is_own(folder):
-        aside = Path(_C.put_aside(str(place)))
-        tell(f"{place}, which --save_merged is not on record to have written, is now called {aside.name}")
+    merged = folder / FOLDER
+    if is_converted(merged) and not _is_own(folder):
+        archived = Path(_C.put_aside(str(merged)))
+        tell(f"{merged}, which --save_merged is not on record to have written, is now called {archived.name}")

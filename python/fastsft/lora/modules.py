@@ -1,4 +1,4 @@
-"""The modules of a model by name, in the order of transformers' `named_modules`, from its configuration."""
+"""Lists the modules of a native family in the order of transformers' `named_modules`, by config.json."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _PREFIX = "model.layers."
 
 @dataclass(frozen=True)
 class Module:
-    """parameters: names and shapes of its own ones. A linear has a weight [outputs, inputs]."""
+    """A module by name. parameters: names and shapes of its own; a linear's weight is [outputs, inputs]."""
 
     name: str
     parameters: Mapping[str, tuple[int, ...]]
 
     @property
     def is_linear(self) -> bool:
-        """True for what peft adapts as a linear layer."""
+        """True if peft adapts the module as a linear layer."""
         shape = self.parameters.get("weight", ())
         return len(shape) == 2 and self.name != EMBEDDING
 
     @property
     def inputs(self) -> int:
-        """Of a linear."""
+        """Inputs of a linear."""
         return self.parameters["weight"][1]
 
     @property
     def outputs(self) -> int:
-        """Of a linear."""
+        """Outputs of a linear."""
         return self.parameters["weight"][0]
 
 
 def modules_of(config: Mapping[str, Any]) -> list[Module]:
-    """All modules of the model of config.json; a tied head is among them, with the embedding's shape.
+    """Return all modules for a config.json, with a tied head in the embedding's shape.
 
-    ValueError for a configuration that the engine does not compute.
+    ValueError for a configuration that the native engine does not compute.
     """
     from fastsft import _C
 

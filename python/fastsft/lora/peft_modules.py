@@ -1,9 +1,12 @@
-"""A PeftModel of a script: whether it is LoRA as peft makes it, its tensors by name, its base model alone."""
+"""Reads and writes a script's PeftModel: its settings, adapters by name, and its base model.
+
+Also the functions of FastChat's train_lora.py with which scripts gather an adapter.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard, cast
 
@@ -27,13 +30,13 @@ _ORIGINAL = ".original_module."
 
 
 def is_peft_model(model: object) -> TypeGuard[PeftModel]:
-    """True for an object of peft's own classes, or of one derived from them; imports nothing."""
+    """Return True for an instance of peft's PeftModel; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(model, peft.PeftModel)
 
 
 def settings_of(model: PeftModel) -> LoraSettings:
-    """The LoraConfig of a PeftModel. ValueError for other adapters, several, and classes of a script."""
+    """Return the LoraConfig of a PeftModel. ValueError for other or several adapters, and other classes."""
     kind = type(model)
     if kind.__name__ not in _KINDS or kind.__module__ != "peft.peft_model":
         raise ValueError(
@@ -53,28 +56,28 @@ def settings_of(model: PeftModel) -> LoraSettings:
 
 
 def check_modules(model: PeftModel, settings: LoraSettings, targets: Targets) -> None:
-    """ValueError unless adapters and trained parameters of `model` are those that its settings name.
+    """Raise ValueError unless `model` has the adapters and trained parameters of its settings.
 
-    Also for adapters that are merged, disabled or changed by hand.
+    Merged, disabled or changed adapters are refused, too.
     """
     layers = {engine_name(name): layer for name, layer in _layers(model)}
-    wanted = {each.module: each for each in targets.adapters}
-    if layers.keys() != wanted.keys():
-        other = sorted(layers.keys() ^ wanted.keys())[0]
+    adapters = {adapter.module: adapter for adapter in targets.adapters}
+    if layers.keys() != adapters.keys():
+        other = sorted(layers.keys() ^ adapters.keys())[0]
         raise ValueError(f"{_WHERE}: {other} has an adapter, or none, other than target_modules say")
     for name, layer in layers.items():
-        _check_layer(name, layer, settings, wanted[name].rank, wanted[name].scale)
+        _check_layer(name, layer, settings, adapters[name].rank, adapters[name].scale)
     shapes = targets.shapes()
-    found = {
+    actual = {
         engine_name(name): tuple(parameter.shape)
         for name, parameter in raw_parameters(model)
         if parameter.requires_grad
     }
-    for name in [*shapes, *found]:
-        if shapes.get(name) != found.get(name):
+    for name in [*shapes, *actual]:
+        if shapes.get(name) != actual.get(name):
             raise ValueError(
                 f"Trainer: {name} of the PeftModel: expected {_trained(shapes.get(name))} by its LoraConfig, "
-                f"got {_trained(found.get(name))}; leave requires_grad as peft sets it, and load adapters "
+                f"got {_trained(actual.get(name))}; leave requires_grad as peft sets it, and load adapters "
                 "with is_trainable=True"
             )
 
@@ -106,39 +109,39 @@ def _check_layer(name: str, layer: LoraLayer, settings: LoraSettings, rank: int,
 
 
 def engine_name(name: str) -> str:
-    """The engine's name of a module or parameter of a PeftModel.
+    """Return the engine's name of a module or parameter of a PeftModel.
 
-    The frozen original of a module that is trained whole keeps a name of its own.
+    The frozen original of a module that is trained whole has another name (`is_replaced`).
     """
     inside = without_layers(name.removeprefix(_BASE).replace(_COPY, "."))
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
 
 
 def is_replaced(name: str) -> bool:
-    """True for an engine's name of a frozen original, which the model computes nothing with."""
+    """Return True for the frozen original of a module that is trained whole: no pass uses it."""
     return _ORIGINAL in name
 
 
 def trained_values(model: PeftModel, targets: Targets) -> dict[str, torch.Tensor]:
-    """Copies of everything that is trained, float32, by the engine's names."""
-    found = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
-    return {name: found[name].detach().cpu().float().clone() for name in targets.shapes()}
+    """Return float32 copies of all trained tensors, by the engine's names."""
+    parameters = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
+    return {name: parameters[name].detach().cpu().float().clone() for name in targets.shapes()}
 
 
 def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
-    """Tensors by the engine's names into the parameters of `model`, rounded to their types."""
+    """Write tensors by the engine's names into the parameters of `model`, rounded to their types."""
     import torch
 
-    found = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
+    parameters = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
     with torch.no_grad():
         for name, value in values.items():
-            found[name].copy_(value)
+            parameters[name].copy_(value)
 
 
 @contextmanager
 def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
-    """The model of transformers inside, as it was before peft changed it; changed back at the end."""
-    base = cast("PreTrainedModel", model.get_base_model())  # which peft knows to be a module
+    """Yield the base model without peft's wrappers; they are put back at the end."""
+    base = cast("PreTrainedModel", model.get_base_model())  # peft's annotation is nn.Module
     changed: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]
     for path, module in list(base.named_modules()):
@@ -160,7 +163,7 @@ def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
 
 
 def _original(module: object) -> torch.nn.Module | None:
-    """The module that peft has put `module` around; None for others."""
+    """Return the module that peft's `module` wraps; None for other modules."""
     original: torch.nn.Module | None = None
     if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
         original = module.base_layer
@@ -173,3 +176,34 @@ def _layers(model: PeftModel) -> Iterator[tuple[str, LoraLayer]]:
     for name, module in model.named_modules():
         if hasattr(module, "lora_A") and hasattr(module, "base_layer"):
             yield name, module
+
+
+def maybe_zero_3(param: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a parameter on the CPU, gathered if DeepSpeed's ZeRO 3 shards it."""
+    if not hasattr(param, "ds_id"):
+        return param.detach().cpu().clone()
+    from deepspeed import zero  # type: ignore[import-not-found]
+
+    with zero.GatheredParameters([param]):
+        return param.data.detach().cpu().clone()
+
+
+def get_peft_state_maybe_zero_3(
+    named_params: Iterable[tuple[str, torch.Tensor]], bias: str
+) -> dict[str, torch.Tensor]:
+    """Return copies of a PeftModel's adapters among its named parameters.
+
+    bias: none, all (with every bias) or lora_only (with the biases of adapted modules, for which FastChat's
+    own function fails). NotImplementedError for other values.
+    """
+    if bias not in ("none", "all", "lora_only"):
+        raise NotImplementedError(f"bias: expected none, all or lora_only, got {bias!r}")
+    named = dict(named_params)
+    kept = {name: value for name, value in named.items() if "lora_" in name}
+    if bias == "all":
+        kept = {name: value for name, value in named.items() if "lora_" in name or "bias" in name}
+    elif bias == "lora_only":
+        modules = {name.split("lora_")[0] for name in kept}
+        biases = {f"{module}{part}" for module in modules for part in ("bias", "base_layer.bias")}
+        kept |= {name: value for name, value in named.items() if name in biases}
+    return {name: maybe_zero_3(value) for name, value in kept.items()}

@@ -1,4 +1,4 @@
-"""Settings of a LoRA run, as peft's LoraConfig has them; those that fastsft does not compute are refused."""
+"""LoraSettings: the fields of peft's LoraConfig; those that fastsft does not compute are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 BIASES = ("none", "all", "lora_only")
 _TASKS = (None, "CAUSAL_LM")
 _BY_PEFT = "train with peft and transformers' Trainer"
-# Fields of LoraConfig that change what is computed, and what to do without them.
+# Fields of LoraConfig that change the computation, and the way out.
 _REFUSED = {
     "use_dora": "leave it out (DoRA is not in), or " + _BY_PEFT,
     "lora_bias": "leave it out: the B of an adapter has no bias here",
@@ -31,8 +31,8 @@ _REFUSED = {
     "use_bdlora": _BY_PEFT,
     "arrow_config": _BY_PEFT,
 }
-# Fields that say nothing about the computation, or repeat what others say: fan_in_fan_out is True of Conv1D
-# (GPT-2) and of no other layer, whatever a configuration says (peft corrects it, too).
+# Fields without effect on the computation. fan_in_fan_out is True for Conv1D (GPT-2) and for no other layer,
+# whatever a configuration says (peft corrects it, too).
 _SILENT = frozenset(
     {
         "peft_type", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode",
@@ -44,13 +44,13 @@ _WITHOUT_VALUES = (None, False, "", 0)
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """The fields of peft's LoraConfig that count, with its defaults.
+    """The supported fields of peft's LoraConfig, with its defaults.
 
     r, lora_alpha: rank and alpha of each adapter unless `rank_pattern` and `alpha_pattern` say otherwise.
     target_modules: names or endings of linears, a regular expression, or "all-linear"; None: q_proj, v_proj.
-    target_parameters: names or endings of parameters of other layers, as those of experts (generic engine).
-    modules_to_save: endings of modules that are trained whole. base_model: what was adapted, for readers.
-    ValueError for a value that none of peft's or ours can be.
+    target_parameters: names or endings of other layers' parameters, such as experts (generic engine).
+    modules_to_save: endings of modules that are trained whole. base_model: name, for readers.
+    ValueError for a value that peft or fastsft refuses.
     """
 
     r: int = 8
@@ -87,18 +87,20 @@ class LoraSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str) -> LoraSettings:
-        """Of the fields of a LoraConfig or of adapter_config.json. `where` begins messages.
+        """Read the fields of a LoraConfig or adapter_config.json. `where` begins messages.
 
-        ValueError for another kind of adapter, for what fastsft does not compute, and for wrong types.
+        ValueError for another kind of adapter, for fields that fastsft does not compute, and wrong types.
         """
         _check_kind(config, where)
-        known = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
+        supported = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
         for name, value in config.items():
-            unknown = name not in known and name not in _SILENT
+            unknown = name not in supported and name not in _SILENT
             if unknown and value not in _WITHOUT_VALUES and value not in ([], {}, (), set()):
                 way_out = _REFUSED.get(name, "leave it out, or " + _BY_PEFT)
                 raise ValueError(f"{where}: {name}: expected {_nothing(value)}, got {value!r}; {way_out}")
-        values: dict[str, Any] = {name: _plain(name, config[name], where) for name in known & config.keys()}
+        values: dict[str, Any] = {
+            name: _checked(name, config[name], where) for name in supported & config.keys()
+        }
         base = config.get("base_model_name_or_path")
         try:
             return cls(**values, base_model=base if isinstance(base, str) else None)
@@ -106,11 +108,11 @@ class LoraSettings:
             raise ValueError(f"{where}: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """The content of adapter_config.json; peft gives fields that are not in it their defaults."""
+        """Return the content of adapter_config.json; peft has defaults for fields that it lacks."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
         if not self.target_parameters:
-            del fields["target_parameters"]  # which releases of peft before 0.17 do not know
+            del fields["target_parameters"]  # peft before 0.17 refuses the field
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {
             **fields,
@@ -127,11 +129,11 @@ class LoraSettings:
         }
 
     def of_base(self, base_model: str) -> LoraSettings:
-        """The same, naming the model that is adapted."""
+        """Return a copy that names the base model."""
         return dataclasses.replace(self, base_model=base_model)
 
     def scale(self, rank: int, alpha: float) -> float:
-        """The factor of an adapter's product: alpha / r, with rsLoRA alpha / sqrt(r)."""
+        """Return the scale of an adapter: alpha / r, with rsLoRA alpha / sqrt(r)."""
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
 
@@ -151,16 +153,16 @@ def _nothing(value: object) -> str:
 _TEXTS = ("target_modules", "target_parameters", "exclude_modules", "layers_pattern", "modules_to_save")
 
 
-def _plain(name: str, value: object, where: str) -> object:
-    """A value of JSON or of a LoraConfig as the field has it. ValueError for another type."""
+def _checked(name: str, value: object, where: str) -> object:
+    """Return a value of JSON or a LoraConfig in the field's type. ValueError for another type."""
     if name in _TEXTS and isinstance(value, list | tuple | set | frozenset):
-        if not all(isinstance(each, str) for each in value):
+        if not all(isinstance(item, str) for item in value):
             raise ValueError(f"{where}: {name}: expected names, got {value!r}")
         return tuple(value) if isinstance(value, list | tuple) else tuple(sorted(value))
     if name in ("rank_pattern", "alpha_pattern"):
         return _pattern(name, value, where)
     if name == "layers_to_transform" and isinstance(value, list | tuple):
-        if not all(isinstance(each, int) for each in value):
+        if not all(isinstance(item, int) for item in value):
             raise ValueError(f"{where}: {name}: expected numbers of layers, got {value!r}")
         return tuple(value) or None
     expected = _TYPES.get(name, ())
@@ -191,20 +193,20 @@ def _pattern(name: str, value: object, where: str) -> dict[str, Any]:
         return {}
     numbers = (int,) if name == "rank_pattern" else (int, float)
     if not isinstance(value, Mapping) or not all(
-        isinstance(key, str) and isinstance(each, numbers) and not isinstance(each, bool)
-        for key, each in value.items()
+        isinstance(key, str) and isinstance(number, numbers) and not isinstance(number, bool)
+        for key, number in value.items()
     ):
         raise ValueError(f"{where}: {name}: expected names and numbers, got {value!r}")
     return dict(value)
 
 
 def _check_numbers(settings: LoraSettings) -> None:
-    ranks = {"r": settings.r, **{f"rank_pattern {key}": each for key, each in settings.rank_pattern.items()}}
+    ranks = {"r": settings.r, **{f"rank_pattern {key}": rank for key, rank in settings.rank_pattern.items()}}
     for name, rank in ranks.items():
         if rank <= 0:
             raise ValueError(f"{name}: expected at least 1, got {rank}")
     alphas = {"lora_alpha": settings.lora_alpha} | {
-        f"alpha_pattern {key}": each for key, each in settings.alpha_pattern.items()
+        f"alpha_pattern {key}": alpha for key, alpha in settings.alpha_pattern.items()
     }
     for name, alpha in alphas.items():
         if not math.isfinite(alpha):

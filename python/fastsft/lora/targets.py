@@ -1,4 +1,4 @@
-"""The linears with adapters and the base parameters that are trained, as peft matches them (LoraModel)."""
+"""Matches LoRA settings with a model's modules, as peft does: adapters, and parameters trained whole."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
 
 ALL_LINEAR = "all-linear"
-# Linears of one place whose weights are one matrix in the engine (csrc/model/linears.h).
+# Linears whose weights are one matrix in the engine (csrc/model/linears.h).
 _JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _N = TypeVar("_N", int, float)
-_DEFAULT_TARGETS = ("q_proj", "v_proj")  # of peft for the families that it has defaults of
+_DEFAULT_TARGETS = ("q_proj", "v_proj")  # peft's for the native families
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """The adapter of the linear `module`: x A^T B^T times `scale`; A [rank, inputs], B [outputs, rank].
+    """The adapter of a linear `module`: x A^T B^T times `scale`, A [rank, inputs], B [outputs, rank].
 
-    is_transposed: the weight of the linear is [inputs, outputs] (Conv1D of GPT-2). parameter: of a layer that
-    is no linear, whose adapters peft nests: those of its second parameter are at the layer's name, those of
-    its first at `base_layer` there. experts: matrices of a parameter [experts, outputs, inputs], whose
-    adapters are one A [rank experts, inputs] and one B [outputs, rank experts], experts fastest.
+    is_transposed: the linear's weight is [inputs, outputs] (GPT-2's Conv1D).
+    parameter: adapted parameter of a layer that is no linear. peft nests its wrappers: the adapters of the
+    second parameter have the layer's name, those of the first `base_layer` below.
+    experts: first size of a parameter [experts, outputs, inputs], which has an A [rank experts, inputs] and
+    a B [outputs, rank experts], experts fastest.
     """
 
     module: str
@@ -40,17 +41,17 @@ class Adapter:
 
     @property
     def layer(self) -> str:
-        """The module of the base model."""
+        """Name of the module in the base model."""
         return self.module if self.parameter is None else re.sub(r"(\.base_layer)+$", "", self.module)
 
     @property
     def weight(self) -> str:
-        """The name of the parameter that is adapted."""
+        """Name of the adapted parameter."""
         return f"{self.layer}.{self.parameter or 'weight'}"
 
     @property
     def target(self) -> str:
-        """The name that peft's patterns of ranks and alphas match."""
+        """Name that rank_pattern and alpha_pattern match."""
         return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -76,7 +77,7 @@ class Targets:
     dropout: float
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of everything that is trained, by the engine's names."""
+        """Return the shapes of all trained tensors, by the engine's names."""
         shapes: dict[str, tuple[int, ...]] = {}
         for adapter in self.adapters:
             shapes.update(adapter.shapes())
@@ -84,15 +85,15 @@ class Targets:
 
     @property
     def modules(self) -> list[str]:
-        """The last parts of the names of what is adapted, each once: q_proj, v_proj, gate_up_proj."""
+        """Last parts of the adapted names, each once, such as q_proj."""
         names = (adapter.target.removesuffix(".weight") for adapter in self.adapters)
         return list(dict.fromkeys(name.rpartition(".")[2] for name in names))
 
 
 def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
-    """The linears and parameters that `settings` name in the model of `config` (config.json).
+    """Find the linears and parameters that `settings` name in the model of `config` (config.json).
 
-    ValueError where nothing matches, where what matches is no linear, and for expressions that are none.
+    ValueError if nothing matches, for a match that is no linear, and for wrong expressions.
     """
     if settings.target_parameters:
         raise ValueError(
@@ -116,42 +117,43 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
 
 
 def check_joined(targets: Targets) -> None:
-    """ValueError where of linears that are one matrix in the engine some are trained whole and others not."""
+    """Raise ValueError if only some of the linears that are one matrix in the engine are trained whole."""
     whole = {name.removesuffix(".weight") for name in targets.trained}
     for name in sorted(whole):
-        place, _, own = name.rpartition(".")
-        joined = next((group for group in _JOINED if own in group), ())
-        left = [each for each in joined if f"{place}.{each}" not in whole]
-        if left:
-            there = ", ".join(each for each in joined if each not in left)
+        parent, _, linear = name.rpartition(".")
+        joined = next((group for group in _JOINED if linear in group), ())
+        missing = [linear for linear in joined if f"{parent}.{linear}" not in whole]
+        if missing:
+            named = ", ".join(linear for linear in joined if linear not in missing)
             raise ValueError(
-                f"LoRA: modules_to_save match {place}.{there}, but not {', '.join(left)}, and their weights "
-                f"are one matrix here: name all of them ({' '.join(joined)}) in modules_to_save, or none"
+                f"LoRA: modules_to_save match {parent}.{named}, but not {', '.join(missing)}, and their "
+                f"weights are one matrix here: name all of them ({' '.join(joined)}) in modules_to_save, or "
+                "none"
             )
 
 
 def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
     targets = _targets(settings, modules)
-    found = [module for module in modules if _is_target(settings, targets, module.name)]
-    if not found:
+    matched = [module for module in modules if _is_target(settings, targets, module.name)]
+    if not matched:
         layers = settings.layers_to_transform
         about = f" with layers_to_transform {_listed(layers)}" if layers is not None else ""
         hint = joined_hint(settings.target_modules)
-        leaving = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
+        without = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
-            f"LoRA: target_modules {_listed(settings.target_modules)}{about}{leaving} match no module of the "
+            f"LoRA: target_modules {_listed(settings.target_modules)}{about}{without} match no module of the "
             f"model; its linear layers are {', '.join(_endings(modules))}{hint}"
         )
     if isinstance(settings.target_modules, tuple):
         excluded = [module.name for module in modules if _is_excluded(settings, module.name)]
-        names = [*(module.name for module in found), *excluded]
+        names = [*(module.name for module in matched), *excluded]
         for target in settings.target_modules:
             if target not in names and not any(_ends_with(name, (target,)) for name in names):
                 warn_once(
                     f"LoRA: the target module {target} matches nothing; the model's linear layers are "
                     f"{', '.join(_endings(modules))}"
                 )
-    for module in found:
+    for module in matched:
         if module.name == EMBEDDING:
             raise ValueError(
                 f"LoRA: target_modules match {module.name}; fastsft has no adapters of embeddings: leave it "
@@ -162,15 +164,15 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
                 f"LoRA: target_modules match {module.name}, which is no linear layer (peft refuses it, too); "
                 f"choose of {', '.join(_endings(modules))}"
             )
-    return found
+    return matched
 
 
 def joined_hint(targets: object) -> str:
-    """The end of a message about targets that match nothing, where names were joined or written as a list."""
+    """Return the end of a message if `targets` look like names joined into one word, else ""."""
     if isinstance(targets, str):  # an expression
         joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
     else:
-        joined = isinstance(targets, tuple) and any("," in each or " " in each for each in targets)
+        joined = isinstance(targets, tuple) and any("," in name or " " in name for name in targets)
     return "; write the names with spaces between them, each a word of its own" if joined else ""
 
 
@@ -182,7 +184,7 @@ def _targets(settings: LoraSettings, modules: Sequence[Module]) -> tuple[str, ..
 
 
 def _is_target(settings: LoraSettings, targets: tuple[str, ...] | str, name: str) -> bool:
-    """Source: peft's check_target_module_exists."""
+    # Source: peft's check_target_module_exists.
     if _is_excluded(settings, name):
         return False
     if isinstance(targets, str):
@@ -199,7 +201,7 @@ def _is_excluded(settings: LoraSettings, name: str) -> bool:
             return True
     elif excluded and (name in excluded or _ends_with(name, excluded)):
         return True
-    return any(re.match(rf"(^|.*\.){each}($|\..*)", name) for each in settings.modules_to_save or ())
+    return any(re.match(rf"(^|.*\.){whole}($|\..*)", name) for whole in settings.modules_to_save or ())
 
 
 def _ends_with(name: str, endings: Iterable[str]) -> bool:
@@ -211,13 +213,13 @@ def _in_layers(settings: LoraSettings, name: str) -> bool:
     if layers is None:
         return True
     if not patterns:
-        found = re.match(r".*?\.[^.]*\.(?P<index>\d+)\.", name)
+        layer = re.match(r".*?\.[^.]*\.(?P<index>\d+)\.", name)
     else:
-        tried = (patterns,) if isinstance(patterns, str) else patterns
-        matches = (re.match(rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\.", name) for pattern in tried)
-        found = next((match for match in matches if match), None)
-    wanted = (layers,) if isinstance(layers, int) else layers
-    return found is not None and int(found["index"]) in wanted
+        expressions = (patterns,) if isinstance(patterns, str) else patterns
+        matches = (re.match(rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\.", name) for pattern in expressions)
+        layer = next((match for match in matches if match), None)
+    numbers = (layers,) if isinstance(layers, int) else layers
+    return layer is not None and int(layer["index"]) in numbers
 
 
 def _adapter(settings: LoraSettings, module: Module) -> Adapter:
@@ -227,7 +229,7 @@ def _adapter(settings: LoraSettings, module: Module) -> Adapter:
 
 
 def _of_pattern(pattern: Mapping[str, float], name: str, otherwise: float) -> float:
-    """The value of the first key that matches the end of `name`. Source: peft's get_pattern_key."""
+    """Return the value of the first key that matches the end of `name`. Source: peft's get_pattern_key."""
     key = next(_keys_of(pattern, name), name)
     return pattern.get(key, otherwise)
 
@@ -236,20 +238,20 @@ def _keys_of(pattern: Mapping[str, float], name: str) -> Iterator[str]:
     return (key for key in pattern if re.match(rf"(.*\.)?({key})$", name))
 
 
-def settled(settings: LoraSettings, targets: Targets) -> LoraSettings:
-    """`settings` that say the same whatever the order of their patterns' keys, which files do not keep.
+def with_unique_patterns(settings: LoraSettings, targets: Targets) -> LoraSettings:
+    """Make `settings` independent of the order of their patterns' keys, which files do not keep.
 
-    A pattern of which several keys match a module, with other values, gets one key for each module.
+    If several keys of a pattern match a module with different values, each module gets its own key.
     """
     names = [adapter.target for adapter in targets.adapters]
     return replace(
         settings,
-        rank_pattern=_settled(settings.rank_pattern, names),
-        alpha_pattern=_settled(settings.alpha_pattern, names),
+        rank_pattern=_unique_pattern(settings.rank_pattern, names),
+        alpha_pattern=_unique_pattern(settings.alpha_pattern, names),
     )
 
 
-def _settled(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[str, _N]:
+def _unique_pattern(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[str, _N]:
     keys = {name: list(_keys_of(pattern, name)) for name in names}
     if all(len({pattern[key] for key in matching}) <= 1 for matching in keys.values()):
         return pattern
@@ -259,10 +261,10 @@ def _settled(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[str, _N
 def _whole_modules(
     settings: LoraSettings, modules: Sequence[Module], adapted: set[str], config: Mapping[str, Any]
 ) -> set[str]:
-    """Names of the modules that are trained whole. Source: peft's _set_trainable."""
+    """Return the names of modules that are trained whole. Source: peft's _set_trainable."""
     endings = settings.modules_to_save or ()
-    found = [module for module in modules if any(module.name.endswith(ending) for ending in endings)]
-    for module in found:
+    matched = [module for module in modules if any(module.name.endswith(ending) for ending in endings)]
+    for module in matched:
         if not module.parameters or module.name in adapted:
             reason = "has an adapter" if module.name in adapted else "has no parameters of its own"
             raise ValueError(
@@ -274,9 +276,9 @@ def _whole_modules(
                 f"LoRA: modules_to_save name {module.name}, which is tied in this model (peft would train a "
                 "copy that no longer is); leave it out, or untie the model first"
             )
-    if endings and not found:
+    if endings and not matched:
         raise ValueError(f"LoRA: modules_to_save {_listed(endings)} match no module of the model")
-    return {module.name for module in found}
+    return {module.name for module in matched}
 
 
 def _trains_bias(bias: str, parameter: str, module: Module, adapted: Sequence[Module]) -> bool:

@@ -1,4 +1,4 @@
-"""The kernel that computes attention on a GPU: `--attention_kernel` (docs/gpu.md)."""
+"""Selects the attention kernel on a GPU, by `--attention_kernel` or a trial (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from fastsft.arguments.precision import compute_dtype
-from fastsft.model.attention_caps import CAP
+from fastsft.model.family import CAP
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import tell
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_OF_PACKAGES = {"fa3": "FA3", "fa4": "FA4"}  # as torch names them
+_FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # torch's names
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Conversations that are timed, and those whose results are compared. cuDNN has no plan for just eleven: empty
-# ones come after them. Most end within a tile of keys.
+# Lengths of the conversations that are timed, and of those whose results are compared. Most of the latter end
+# within a tile of keys; cuDNN pads their number, 11, with empty ones.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
 _UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
-_WORTH = 1.03  # times as fast: less is noise
-# Of one token's result from flash2's, as a share of its norm. Both round bfloat16 a few times; a row that is
-# not written, or is another's, is 1 away (tests/model/test_attention_kernel.py).
+_LEAST_SPEEDUP = 1.03  # less is noise
+# Largest difference of a token's result from flash2's, relative to its norm. Both round bfloat16 a few times;
+# a row that is not written, or is another's, differs by 1 (tests/model/test_attention_kernel.py).
 _MOST_DIFFERENCE = 0.1
 
 
 class Attends(Protocol):
-    """A model and its engine."""
+    """The part of a CausalLM that the choice reads; CausalLM imports this module."""
 
     engine_kind: str
 
     def engine_config(self) -> dict[str, Any]:
-        """The configuration that the engine computes by."""
+        """Return the configuration that the engine computes."""
 
 
 class Heads(NamedTuple):
-    """Of a layer: query heads, key and value heads, elements of each, and tokens that one sees (0: all)."""
+    """A layer's query heads, key and value heads, head size and sliding window (0: none)."""
 
     queries: int
     keys: int
@@ -48,7 +48,7 @@ class Heads(NamedTuple):
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Heads:
-        """Those of a config.json."""
+        """Read them from a config.json."""
         queries = int(config["num_attention_heads"])
         size = config.get("head_dim") or config["hidden_size"] // queries
         window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
@@ -56,7 +56,7 @@ class Heads(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Seconds of a forward and backward pass, and their results: [tokens, ...]."""
+    """Seconds of a forward and backward pass, and its output and gradient [tokens, ...]."""
 
     seconds: float
     out: torch.Tensor
@@ -64,19 +64,19 @@ class Trial(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A kernel's name, a line about the trial, and whether cuDNN's results were flash2's."""
+    """A kernel's name, a line about the trial, and whether cuDNN's results agreed with flash2's."""
 
     name: str
     line: str
     agrees: bool
 
 
-def settle_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.Engine) -> Choice | None:
-    """Use the kernel that `args` asks for; None where none of them computes attention.
+def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.Engine) -> Choice | None:
+    """Select the kernel of --attention_kernel. Collective: "auto" measures flash2 and cudnn on each rank.
 
-    That is on a CPU, in float32 and for capped scores, which have a kernel of fastsft's own, and for models
-    that transformers computes. Collective: "auto" measures flash2 and cudnn once on each rank, and the first
-    rank's choice counts. ValueError where the kernel is not there.
+    None if none of them computes attention: on a CPU, in float32 and for capped scores, for which fastsft has
+    its own kernels, and for models that transformers computes. Rank 0's choice counts unless cuDNN is wrong
+    on some rank. ValueError if the kernel is missing.
     """
     name: str = args.attention_kernel
     if model.engine_kind != "native" and name not in ("auto", "flash2"):
@@ -94,8 +94,8 @@ def settle_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.
         use_attention_kernel(engine, "flash2")
         choice = Choice("flash2", "", True) if args.full_determinism else _measured(heads, dtype, args.device)
     use_attention_kernel(engine, choice.name)
-    if name in _OF_PACKAGES:
-        _try(name, heads, dtype, args.device)
+    if name in _FLASH_IMPLS:
+        _try_kernel(name, heads, dtype, args.device)
     return choice
 
 
@@ -104,18 +104,18 @@ def use_attention_kernel(engine: _C.Engine, name: str) -> None:
     from torch.nn import attention
 
     engine.use_cudnn(name == "cudnn")
-    if name not in _OF_PACKAGES:
+    if name not in _FLASH_IMPLS:
         if attention.current_flash_attention_impl() is not None:
             attention.restore_flash_attention_impl()
         return
     try:
-        attention.activate_flash_attention_impl(_OF_PACKAGES[name])
+        attention.activate_flash_attention_impl(_FLASH_IMPLS[name])
     except (ImportError, RuntimeError, ValueError) as error:
         raise _missing(name, error) from error
 
 
-def _try(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
-    """A package may be there and not take this GPU or head size; the first step is too late to say so."""
+def _try_kernel(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
+    # A package may refuse this GPU or head size, which the first step would find too late.
     try:
         trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     except RuntimeError as error:
@@ -131,15 +131,15 @@ def _missing(name: str, error: Exception) -> ValueError:
 
 def _measured(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
     choices = gather_objects(faster_kernel(heads, dtype, device))
-    choice = next((each for each in choices if not each.agrees), choices[0])  # cudnn is right on all, or none
+    choice = next((choice for choice in choices if not choice.agrees), choices[0])  # cudnn right on all ranks
     tell(choice.line)
     return choice
 
 
 def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
-    """Choose flash2 or cudnn by one layer over random numbers: full rows are timed, uneven ones compared.
+    """Choose flash2 or cudnn by a layer over random numbers: full rows are timed, uneven rows compared.
 
-    flash2 if the two do not agree, or cuDNN cannot be used.
+    flash2 if the two differ, or cuDNN cannot be used.
     """
     flash = trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     try:
@@ -152,7 +152,7 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
             raise
         reason = str(error).strip().partition("\n")[0]
         return Choice("flash2", f"attention by flash2: cudnn cannot be used here ({reason})", agrees=False)
-    wrong = [apart for apart in differences if not apart <= _MOST_DIFFERENCE]  # NaN is not
+    wrong = [value for value in differences if not value <= _MOST_DIFFERENCE]  # also true for NaN
     if wrong:
         line = (
             f"attention by flash2: results of cudnn are up to {wrong[0]:.0%} away in a token (rounding: "
@@ -160,7 +160,7 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
         )
         return Choice("flash2", line, agrees=False)
     flash, cudnn = (trial(heads, dtype, device, _FULL_ROWS, use_cudnn=use) for use in (False, True))
-    name = "cudnn" if flash.seconds / cudnn.seconds >= _WORTH else "flash2"
+    name = "cudnn" if flash.seconds / cudnn.seconds >= _LEAST_SPEEDUP else "flash2"
     line = (
         f"attention by {name}: cudnn takes {cudnn.seconds * 1e3:.2f} ms, flash2 {flash.seconds * 1e3:.2f} ms "
         f"for {sum(_FULL_ROWS):,} tokens of a layer"
@@ -168,20 +168,20 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
     return Choice(name, line, agrees=True)
 
 
-def difference(heads: Heads, one: Trial, other: Trial) -> float:
-    """The greatest of the differences of a token's result or gradients, as a share of its norm.
+def difference(heads: Heads, actual: Trial, reference: Trial) -> float:
+    """Return the largest difference of a token's output or gradients, relative to its norm.
 
-    NaN where there is one. Tokens whose norm is below a thousandth of the greatest count with that: the query
-    of a conversation's first token has no gradient at all.
+    NaN if any value is. Norms below a thousandth of the largest count as that: the query of a conversation's
+    first token has no gradient.
     """
     parts = [heads.queries, heads.keys, heads.keys]
     worst = []
-    for a, b, sizes in ((one.out, other.out, [heads.queries]), (one.grad, other.grad, parts)):
+    for a, b, sizes in ((actual.out, reference.out, [heads.queries]), (actual.grad, reference.grad, parts)):
         widths = [size * heads.size for size in sizes]
         for left, right in zip(*(torch.split(rows.float(), widths, dim=1) for rows in (a, b)), strict=True):
             norms = torch.linalg.vector_norm(right, dim=1)
-            apart = torch.linalg.vector_norm(left - right, dim=1)
-            worst.append((apart / norms.clamp_min(1e-3 * float(norms.max()))).max())
+            distances = torch.linalg.vector_norm(left - right, dim=1)
+            worst.append((distances / norms.clamp_min(1e-3 * float(norms.max()))).max())
     return float(torch.stack(worst).max())
 
 
@@ -189,10 +189,10 @@ def trial(
     heads: Heads, dtype: torch.dtype, device: torch.device, lengths: tuple[int, ...], *,
     use_cudnn: bool, repeats: int = 5, dirty: bool = False,
 ) -> Trial:  # fmt: skip
-    """Run one layer over conversations of `lengths`; the fastest of `repeats`, after one that compiles.
+    """Run a layer over conversations of `lengths`; time the fastest of `repeats`, after a pass that compiles.
 
-    dirty: scratch memory holds NaN before each pass, as it holds other values in training. A kernel that
-    reads scratch which it has not written passes in fresh memory, which is mostly zero.
+    dirty: fill scratch memory with NaN before each pass. A kernel that reads scratch before it writes it
+    would pass in fresh memory, which is mostly zero, and fail in training.
     """
     tokens, size = sum(lengths), heads.size
     generator = torch.Generator(device).manual_seed(0)
@@ -205,34 +205,34 @@ def trial(
     lse = torch.full((heads.queries, tokens), torch.nan, device=device)
     ends = torch.tensor([0, *accumulate(lengths)], device=device, dtype=torch.int32)
     shape = (heads.queries, heads.keys, size**-0.5, heads.window)
-    ops, longest, seconds = torch.ops.fastsft, max(lengths), []
+    ops, max_seqlen, seconds = torch.ops.fastsft, max(lengths), []
     for _ in range(1 + repeats):
         if dirty:
             dirty_free_memory(device)
         begin = _now(device)
-        ops.attention(qkv, ends, *shape, out, lse, longest, 0.0, use_cudnn)
+        ops.attention(qkv, ends, *shape, out, lse, max_seqlen, 0.0, use_cudnn)
         if dirty:
             grad.fill_(torch.nan)
             dirty_free_memory(device)
-        ops.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, longest, 0.0, use_cudnn)
+        ops.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, max_seqlen, 0.0, use_cudnn)
         seconds.append(_now(device) - begin)
     return Trial(min(seconds[1:] or seconds), out, grad)
 
 
 def dirty_free_memory(device: torch.device) -> None:
-    """Fill most of a GPU's free memory with NaN and keep it in torch's cache, from which scratch is taken."""
+    """Fill most of a GPU's free memory with NaN; kernels get scratch from torch's cache, which keeps it."""
     if device.type != "cuda":
         return
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
-    # Blocks of up to 1 MiB come from a pool of their own.
+    # torch has a separate pool for blocks of up to 1 MiB.
     small = [torch.full((1 << 17,), torch.nan, device=device) for _ in range(64)]
     large = torch.full((max(1, free // 5),), torch.nan, device=device)  # four of five bytes
     del small, large
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, when the device has done what it was given."""
+    """Return the time in seconds after all work on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""README.md of an uploaded model: what it was made of, in the form that the hub reads."""
+"""Writes README.md of an uploaded model, with the metadata that the hub reads."""
 
 from __future__ import annotations
 
@@ -22,27 +22,23 @@ _SHOWN = (
 
 
 class CardRun(Protocol):
-    """A Trainer, as the card tells of it."""
+    """The attributes of a Trainer that the model card reads; the Trainer is in a later room."""
 
     @property
-    def args(self) -> TrainingArguments:
-        """Of the run."""
+    def args(self) -> TrainingArguments: ...
 
     @property
-    def model(self) -> CausalLM:
-        """With its source."""
+    def model(self) -> CausalLM: ...
 
     @property
-    def state(self) -> TrainerState:
-        """With the history."""
+    def state(self) -> TrainerState: ...
 
     @property
-    def train_dataset(self) -> object:
-        """As it was given."""
+    def train_dataset(self) -> object: ...
 
 
 def write_model_card(trainer: CardRun, directory: Path) -> None:
-    """Write README.md into the model directory, unless there is one that says something else."""
+    """Write README.md into the model directory, unless the user has written one."""
     from huggingface_hub import ModelCardData
 
     target, mark = directory / "README.md", "Fine-tuned with fastsft."
@@ -68,7 +64,7 @@ def _labels(trainer: CardRun) -> list[str]:
 
 
 def _is_ours(path: Path, mark: str) -> bool:
-    """True if the file is a card that fastsft wrote; what cannot be read is not."""
+    """Return True if the file is a card that fastsft wrote."""
     try:
         return mark in read_text(path)
     except ValueError:
@@ -76,7 +72,7 @@ def _is_ours(path: Path, mark: str) -> bool:
 
 
 def _hub_name(trainer: CardRun) -> str | None:
-    """The base model's name on the hub, where its snapshot is as huggingface_hub keeps it; else None."""
+    """Return the base model's name on the hub, if its directory is in huggingface_hub's cache."""
     for part in trainer.model.source_directory.parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")

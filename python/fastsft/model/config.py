@@ -1,19 +1,20 @@
-"""config.json and generation_config.json as saved (docs/spec/trainer_semantics.md, sections 21 and 22)."""
+"""config.json and generation_config.json: checked when read, completed when saved.
+
+Rules: docs/spec/trainer_semantics.md, sections 21 and 22.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.words.both import in_both_words
-from fastsft.runtime.messages import warn_once
+from fastsft.model.config_words import in_both_words
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
-# transformers' defaults of what belongs into generation_config.json; other values move there.
+# transformers' defaults of generation settings; other values move from config.json to generation_config.json.
 _GENERATION_DEFAULTS: dict[str, Any] = {
     "max_length": 20,
     "min_length": 0,
@@ -30,58 +31,19 @@ _GENERATION_DEFAULTS: dict[str, Any] = {
     "num_return_sequences": 1,
 }
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "typical_p")
-_SAFETENSORS_TO_TORCH = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 def json_text(value: object) -> str:
-    """As transformers writes its JSON files: indent 2, sorted keys, newline."""
+    """Return JSON as transformers writes it: indent 2, sorted keys, newline."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
-
-
-def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
-    """float32, bfloat16 or float16: the type of the weights in `directory`.
-
-    Of the first weight in its safetensors files; of `config` when the weights are pickled; float32 when
-    neither says.
-    """
-    from fastsft import _C
-
-    if has_safetensors(directory):
-        first = _C.SafetensorsReader(_C.weight_files(str(directory))[0]).tensors[0]
-        return _SAFETENSORS_TO_TORCH.get(first.dtype, "float32")
-    named = str(config.get("torch_dtype") or config.get("dtype") or "float32").removeprefix("torch.")
-    return named if named in _SAFETENSORS_TO_TORCH.values() else "float32"
-
-
-def has_safetensors(directory: str | Path) -> bool:
-    """True if a model directory holds safetensors weights, single or with an index."""
-    folder = Path(directory)
-    return any(
-        os.path.lexists(folder / name) for name in ("model.safetensors", "model.safetensors.index.json")
-    )
-
-
-def tell_of_two_forms(directory: str | Path) -> None:
-    """A line where a directory has its weights in one file and in others with an index: they may differ."""
-    folder = Path(directory)
-    for single in ("model.safetensors", "pytorch_model.bin"):
-        index = f"{single}.index.json"
-        if all(os.path.lexists(folder / name) for name in (single, index)):
-            warn_once(
-                f"{folder}: {single} and {index} are both there: {single} is read, as transformers does, and "
-                "the files that the index names are not; remove what is not of this model"
-            )
-            return
-        if os.path.lexists(folder / single) or os.path.lexists(folder / index):
-            return
 
 
 def config_to_save(
     config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
-    """config.json of the saved model: the model's configuration with type, class and token ids as saved.
+    """Return config.json of a saved model: `config` with the saved type, class and token ids.
 
-    In the words of transformers 4 and 5 (model/words). class_name: of transformers' model, if there is one.
+    It has the keys of transformers 4 and 5. class_name: transformers class of a generic model.
     """
     from fastsft import _C
 
@@ -96,7 +58,7 @@ def config_to_save(
         saved["architectures"] = [class_name]
     elif not saved.get("architectures") and prefix:
         saved["architectures"] = [f"{prefix}ForCausalLM"]
-    text = saved.get("text_config")  # of a vision-text model, whose ids generation may take from either
+    text = saved.get("text_config")  # vision-text models: generation reads token ids here or outside
     if isinstance(text, Mapping):
         saved["text_config"] = text = dict(text)
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
@@ -109,10 +71,10 @@ def config_to_save(
 def generation_config_to_save(
     source: Mapping[str, Any] | None, config: Mapping[str, Any], tokenizer: object
 ) -> dict[str, Any]:
-    """generation_config.json: `source` copied, or made from `config` when None, with the tokenizer's ids.
+    """Return generation_config.json: `source`, or one made from `config`, with the tokenizer's ids.
 
-    A single end-of-sequence id becomes a list, as in transformers 4.56 and later. What transformers would
-    refuse to save is copied with a warning.
+    A single end-of-sequence id becomes a list, as in transformers 4.56 and later. Settings that transformers
+    would refuse to save are copied with a warning.
     """
     saved = dict(source) if source is not None else _from_config(config)
     moved = _misplaced(config)
@@ -124,14 +86,14 @@ def generation_config_to_save(
     eos = saved.get("eos_token_id")
     if isinstance(eos, int):
         saved["eos_token_id"] = eos = [eos]
-    wanted = getattr(tokenizer, "eos_token_id", None)
-    if wanted is not None and (wanted not in _ids(config.get("eos_token_id")) or wanted not in _ids(eos)):
-        saved["eos_token_id"] = [wanted, *(token for token in _ids(eos) if token not in (wanted, None))]
+    own = getattr(tokenizer, "eos_token_id", None)
+    if own is not None and (own not in _ids(config.get("eos_token_id")) or own not in _ids(eos)):
+        saved["eos_token_id"] = [own, *(token for token in _ids(eos) if token not in (own, None))]
     for stop in getattr(tokenizer, "stop_token_ids", ()):
-        # What replies were trained to end with (docs/spec/fastchat_labels.md, section 4.4 (f)).
-        known = saved.get("eos_token_id") or []
-        if stop not in known:
-            saved["eos_token_id"] = [*known, stop]
+        # Replies were trained to end with these (docs/spec/fastchat_labels.md, section 4.4 (f)).
+        ids = saved.get("eos_token_id") or []
+        if stop not in ids:
+            saved["eos_token_id"] = [*ids, stop]
     for name in ("bos_token_id", "pad_token_id"):
         _align(saved, name, tokenizer)
     _warn_of_contradictions(saved)
@@ -139,10 +101,10 @@ def generation_config_to_save(
 
 
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
-    """generation_config.json of a model directory; None when it has none.
+    """Read generation_config.json of a model directory; None if there is none.
 
-    None with a warning when it is no JSON object, or its token ids are none: a finished run is not lost over
-    it. ValueError for a link that leaves the directory (`file_inside`).
+    A broken file is None with a warning, so that no finished run is lost over it. ValueError for a link that
+    leaves the directory (`file_inside`).
     """
     path = file_inside(directory, "generation_config.json")
     if path is None:
@@ -161,9 +123,9 @@ def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
 
 
 def check_config_types(config: Mapping[str, Any], path: Path) -> None:
-    """ValueError naming the field where a value of config.json is of another type.
+    """Raise ValueError, naming the field, for a value of the wrong type in config.json.
 
-    Only of those that Python looks at; the engine checks what it reads itself.
+    Only fields that Python reads are checked; the engine checks its own.
     """
     _check_types(config, _CONFIG_TYPES, f"{path}: ")
 
@@ -212,18 +174,17 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
-    """Put the tokenizer's id first. A token that the tokenizer lacks changes nothing; ids of a list stay.
+    """Put the tokenizer's id first, if it has this token and the id is new; other ids of a list stay.
 
     Source: `_align_special_token` of transformers 5.24.
     """
-    wanted, known = getattr(tokenizer, name, None), saved.get(name)
-    if wanted is None or wanted in _ids(known):
+    own, ids = getattr(tokenizer, name, None), saved.get(name)
+    if own is None or own in _ids(ids):
         return
-    saved[name] = [wanted, *known] if isinstance(known, list) and name == "eos_token_id" else wanted
+    saved[name] = [own, *ids] if isinstance(ids, list) and name == "eos_token_id" else own
 
 
 def _ids(value: object) -> list[object]:
-    """Ids as a list: none, one, or several."""
     return value if isinstance(value, list) else [value]
 
 

@@ -1,4 +1,4 @@
-"""A model directory made from another one or from a checkpoint: other dtype, other files, the same values."""
+"""Converts a model directory or checkpoint into a new model directory: another type, file size or values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.choice import open_model
 from fastsft.model.config import json_text
-from fastsft.model.directory import check_free_space, write_durably
+from fastsft.model.config_words import in_both_words
+from fastsft.model.engine_choice import open_model
 from fastsft.model.master_weights import MasterWeights, has_master_weights
+from fastsft.model.model_save import write_durably
+from fastsft.model.output_directory import check_free_space
 from fastsft.model.stored_weights import (
     BITS,
     DTYPES,
+    STORED_NAMES,
     StoredTensor,
     StoredWeights,
     bits_of,
 )
-from fastsft.model.words.both import in_both_words
 from fastsft.runtime.messages import tell
 from fastsft.runtime.private_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-_STORED = {name: stored for stored, name in DTYPES.items()}
 _COPIED = (
     "generation_config.json",
     "base_chat_template.jinja",
@@ -45,8 +46,8 @@ _COPIED = (
     "NOTICE.txt",
     "USE_POLICY.md",
 )
-_ROOM_FOR_A_HEADER, _ROOM_FOR_CONFIGURATION = 256, 1 << 20  # of a tensor's name; and licence, model card
-_STEP, _LAYOUT = 0, ""  # in the manifest: no checkpoint has these
+_HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20  # estimates: a tensor's header; configuration, licence, card
+_STEP, _LAYOUT = 0, ""  # of the manifest; no checkpoint has these
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 Replaces = Callable[[str], None]
@@ -54,7 +55,7 @@ Replaces = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Converted:
-    """Result of a conversion. left_out: tensors of the source that the model does not need."""
+    """Result of a conversion. left_out: names of the source's tensors that the model does not read."""
 
     directory: Path
     tensors: int
@@ -74,18 +75,22 @@ def convert_model(
     trust_remote_code: bool = False,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the model of `source`, a directory or a checkpoint, into the new directory `target`.
+    """Write the model of `source`, a directory or checkpoint, into the new directory `target`.
 
-    dtype: float32, bfloat16 or float16, rounded to nearest even once: from the float32 weights of a
-    checkpoint with the state of its optimizer, else from what is stored; None keeps each tensor as it is.
-    max_shard_size: bytes of a weight file. change: makes another value of a tensor, by its name, before it
-    is rounded; with it what is stored counts. tokenizer: its directory; None: `source`. trust_remote_code:
-    a model class of `source` is run. replaces: `target` may be there, if a conversion wrote it
-    (`is_converted`); it is there until the new one is whole, and what others put into it is kept aside, with
-    a line. It is called with the text of the new manifest.json just before. Only for who
-    holds its parent. One unit is in memory at a time. `target` appears whole or not at
-    all. ValueError for a source that is not a whole model of a known family, a target that is there, and a
-    value that the dtype cannot hold.
+    `target` appears whole or not at all; a unit is in memory at a time.
+
+    dtype: float32, bfloat16 or float16, rounded once to nearest even, from a checkpoint's master weights if
+    it has optimizer files, else from the stored values; None keeps each tensor's type.
+    max_shard_size: bytes of a weight file.
+    change: returns another value for a stored tensor, given its name, before rounding.
+    tokenizer: directory of the tokenizer; None: `source`.
+    trust_remote_code: run a model class of `source`.
+    replaces: allows a `target` that a conversion wrote (`is_converted`), if the caller holds the lock of its
+    parent. The old one stays until the new one is whole; files of others in it are kept aside, with a notice.
+    `replaces` is called with the text of the new manifest.json just before.
+
+    ValueError for a source that is no whole model of a known family, an existing target, and a value that
+    the type cannot hold.
     """
     from fastsft import _C
 
@@ -94,25 +99,27 @@ def convert_model(
     model = _model_of(source, trust_remote_code)
     weights = _whole_weights(source, model)
     kept, left_out = _split(weights, model)
-    stored = {each.name: _STORED[dtype] if dtype and each.dtype in DTYPES else each.dtype for each in kept}
-    size = sum(each.count * BITS[stored[each.name]] // 8 for each in kept)
+    stored = {
+        entry.name: STORED_NAMES[dtype] if dtype and entry.dtype in DTYPES else entry.dtype for entry in kept
+    }
+    size = sum(entry.count * BITS[stored[entry.name]] // 8 for entry in kept)
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    check_free_space(parent, size + _bytes_of_small_files(tokenizer or source, len(kept)))
-    # In a folder of its own: a run that saves into `parent` removes what it finds half written there.
+    check_free_space(parent, size + _small_files_size(tokenizer or source, len(kept)))
+    # A separate folder: a run that saves into `parent` would remove half-written files there.
     workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
         values = _Values(weights, stored, model, change)
         files = _write_weights(staging.path, values, kept, stored, max_shard_size)
-        number = sum(each.name.endswith(".safetensors") for each in files)
+        number = sum(file.name.endswith(".safetensors") for file in files)
         files += _write_small_files(Path(staging.path), model, dtype, tokenizer or source)
         manifest = _C.Manifest(_STEP, 1, _LAYOUT, files)
         if replaces:
             replaces(manifest.json())
         staging.commit(target.name, manifest)
         if not replaces:
-            _take_place(workshop / target.name, target)
+            _move_new(workshop / target.name, target)
         elif staging.kept:
             tell(f"what fastsft did not write in {target} is now in {staging.kept}")
     finally:
@@ -122,14 +129,14 @@ def convert_model(
     return Converted(target, len(kept), size, number, left_out)
 
 
-def _bytes_of_small_files(tokenizer: Path, tensors: int) -> int:
-    """Of what is written next to the numbers of the weights, about."""
+def _small_files_size(tokenizer: Path, tensors: int) -> int:
+    """Estimate the bytes of all but the weights."""
     files = sum(map(len, KeptFiles.of(tokenizer).contents.values()))
-    return files + tensors * _ROOM_FOR_A_HEADER + _ROOM_FOR_CONFIGURATION
+    return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
 
 def is_converted(directory: str | Path) -> bool:
-    """True if `directory` is what `convert_model` made: no link, no checkpoint, nothing of other programs."""
+    """Return True if `convert_model` made `directory`: no link, no checkpoint, not of another program."""
     from fastsft import _C
 
     if not _C.holds_manifest(str(directory)):
@@ -138,7 +145,7 @@ def is_converted(directory: str | Path) -> bool:
     return (manifest.step, manifest.layout_hash) == (_STEP, _LAYOUT)
 
 
-def _take_place(made: Path, target: Path) -> None:
+def _move_new(made: Path, target: Path) -> None:
     from fastsft import _C
 
     if os.path.lexists(target):
@@ -154,7 +161,7 @@ def _model_of(source: Path, trust_remote_code: bool) -> CausalLM:
 
 
 def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
-    """ValueError with the first fault of a source that is no whole model."""
+    """Open the weights of `source`. ValueError with the first fault if it is no whole model."""
     from fastsft import _C
 
     model.parameter_shapes()
@@ -169,7 +176,7 @@ def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
 
 
 def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor], list[str]]:
-    """The tensors of the model, and the names of others: the second copy of tied weights, tables of rope."""
+    """Return the model's tensors, and the names of others: copies of tied weights, rotary tables."""
     form = model.stored_form(weights)
     left_out = form.unneeded()
     for first, second in form.second_copies():
@@ -179,11 +186,11 @@ def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor],
                 "tie_word_embeddings as the model was trained, or remove the one that is not of it"
             )
         left_out.append(second)
-    return [each for name, each in weights.tensors.items() if name not in left_out], left_out
+    return [entry for name, entry in weights.tensors.items() if name not in left_out], left_out
 
 
 class _Values:
-    """Tensors as they are to be written. stored: dtypes by name."""
+    """Computes the tensors to be written. stored: safetensors' types by name."""
 
     def __init__(
         self,
@@ -194,14 +201,14 @@ class _Values:
     ) -> None:
         self._weights, self._stored, self._change = weights, stored, change
         self._masters: MasterWeights | None = None
-        others = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
-        if others and has_master_weights(weights.directory):
+        converted = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
+        if converted and has_master_weights(weights.directory):
             self._masters = MasterWeights(weights.directory, model.unit_layouts())
 
     def read(self, name: str) -> torch.Tensor:
-        """ValueError where a checkpoint's model is not its float32 weights, rounded."""
+        """Return a tensor's value to write. ValueError if a checkpoint's model is not its rounded masters."""
         entry, dtype = self._weights.tensors[name], self._stored[name]
-        if entry.dtype not in DTYPES:  # carried, as it is
+        if entry.dtype not in DTYPES:  # carried unchanged
             return self._weights.read_any(name)
         value = self._weights.read(name)
         if self._change is not None:
@@ -220,24 +227,24 @@ class _Values:
 def _write_weights(
     path: str, values: _Values, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
 ) -> list[_C.FileDigest]:
-    """The digests of the files."""
+    """Write the weight files; return their digests."""
     from fastsft import _C
 
-    specs = [_C.TensorSpec(each.name, stored[each.name], list(each.shape)) for each in kept]
-    # Larger elements first: each begins at a multiple of its size.
+    specs = [_C.TensorSpec(entry.name, stored[entry.name], list(entry.shape)) for entry in kept]
+    # Larger elements first, so that each tensor is aligned to its element size.
     order = sorted(range(len(kept)), key=lambda number: -BITS[stored[kept[number].name]])
     files = _C.WeightFiles(path, specs, order, max_shard_size)
     try:
         for number in order:
             files.write(bits_of(values.read(kept[number].name)))
-        return list(files.commit(sum(each.count for each in kept)))
+        return list(files.commit(sum(entry.count for entry in kept)))
     except BaseException:
         files.discard()
         raise
 
 
 def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
-    """To nearest even. ValueError for a finite value that becomes infinite."""
+    """Round to nearest even. ValueError for a finite value that becomes infinite."""
     import torch
 
     rounded = tensor.to(getattr(torch, dtype))
@@ -254,7 +261,7 @@ def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
 def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
-    """config.json, generation_config.json, tokenizer and licence, durable on return. Their digests."""
+    """Write configuration, tokenizer and licence, durable on return. Return their digests."""
     kept = KeptFiles.of(tokenizer)
 
     def write(private: str) -> None:

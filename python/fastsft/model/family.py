@@ -1,16 +1,28 @@
-"""The architectures that fastsft trains, checked before anything else is read."""
+"""The architectures that fastsft trains: their defaults, and checks before anything else is read."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.remote_code import has_model_code
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.regular_files import file_inside, read_json_object
 from fastsft.runtime.terminal_text import one_line
 
-# Of configurations: what else than text a model reads.
+MODEL, CONFIG = "AutoModelForCausalLM", "AutoConfig"
+_TOKENIZER = "AutoTokenizer"
+DEFAULT_ATTENTION = "sdpa"  # transformers' default for attn_implementation
+CAP = "attn_logit_softcapping"
+_WITHOUT_CAP = ("sdpa",)
+_DEFAULT_CAP = 50.0
+_DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
+
+# Settings of encoders for other inputs than text.
 _TOWERS = (
     "vision_config",
     "audio_config",
@@ -20,35 +32,34 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
-# Vision-text models of which the text decoder is trained: transformers' causal language model of their
-# `text_config` computes texts as the whole model does (tests/model/test_vision_text.py).
+# Vision-text families whose text decoder is trained: for texts, transformers' causal language model of their
+# `text_config` computes the same as the whole model (tests/model/test_vision_text.py).
 VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
-# Families whose configuration class ties the embedding and the head, and has a padding row, where
-# config.json says nothing.
+# Families whose configuration class has tied embeddings and a padding row as defaults.
 _GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
-    """True where embedding and head are one tensor, by config.json or, for a native family, its default."""
+    """Return True if embedding and head are tied, by config.json or the default of a native family."""
     return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
 
 
 def padding_row(config: Mapping[str, Any]) -> Any:
-    """`pad_token_id`; where config.json does not name it, the default of the family."""
+    """Return `pad_token_id`, by config.json or the default of a native family."""
     return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
-    """True for a model_type that the native engine computes."""
+    """Return True if the native engine computes this model_type."""
     from fastsft import _C
 
     return config.get("model_type") in _C.model_families()
 
 
 def is_known_to_library(config: Mapping[str, Any]) -> bool:
-    """True for a model_type of which the installed transformers has a causal language model.
+    """Return True if the installed transformers has a causal language model of this model_type.
 
-    ValueError where transformers is not there.
+    ValueError without transformers.
     """
     _check_installed(config)
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -56,8 +67,8 @@ def is_known_to_library(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
-def check_library(config: Mapping[str, Any]) -> None:
-    """ValueError for a vision-text model that the installed transformers does not have."""
+def check_vision_text(config: Mapping[str, Any]) -> None:
+    """Raise ValueError if the installed transformers lacks this vision-text model."""
     _check_installed(config)
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
@@ -79,7 +90,7 @@ def _check_installed(config: Mapping[str, Any]) -> None:
 
 
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError with the path and the way out for a model_type that the native engine does not know."""
+    """Raise ValueError for a model_type that the native engine does not compute."""
     from fastsft import _C
 
     if is_native(config):
@@ -104,12 +115,12 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """True for a vision-text model of a family whose text decoder is trained."""
+    """Return True for a vision-text model of a family whose text decoder is trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
-    """ValueError for a model that is more than a text decoder: its other half would be trained on nothing."""
+    """Raise ValueError for a model with other parts than a text decoder: texts would not train them."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
@@ -125,23 +136,20 @@ def check_decoder(config: Mapping[str, Any], where: str) -> None:
 
 
 def check_floats(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError for a model whose configuration says that its weights are quantised."""
-    found = config.get("quantization_config")
-    if not found:
+    """Raise ValueError if the configuration says that the weights are quantised."""
+    settings = config.get("quantization_config")
+    if not settings:
         return
-    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
     raise ValueError(
-        f"{directory / 'config.json'}: quantization_config ({one_line(str(method or found))[:60]}): its "
+        f"{directory / 'config.json'}: quantization_config ({one_line(str(method or settings))[:60]}): its "
         "weights are quantised, and fastsft trains float weights; name the model that it was made of (LoRA "
         "with --q_lora True has it in 4 bits)"
     )
 
 
-_DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
-
-
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """ValueError for a share of dropped values that is none: transformers says so in the first step only."""
+    """Raise ValueError for dropout settings outside of 0 to 1, which transformers finds in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -156,6 +164,107 @@ def _named(config: Mapping[str, Any]) -> str:
 
 
 def _library_version() -> str:
-    from importlib.metadata import version
+    return importlib.metadata.version("transformers")
 
-    return version("transformers")
+
+def has_model_code(config: Mapping[str, Any]) -> bool:
+    """Return True if config.json names a model class in code of its directory."""
+    return MODEL in _classes(config)
+
+
+def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
+    """Raise ValueError for --engine native, and for code that is not in a file of the directory."""
+    path, classes = directory / "config.json", _classes(config)
+    if engine == "native":
+        raise ValueError(
+            f"--trust_remote_code True: {path}: auto_map has {MODEL} {classes[MODEL]!r}, code that the "
+            "native engine does not run: leave out --engine native, or leave the flag out, to train with the "
+            "family's own class"
+        )
+    for name in (CONFIG, MODEL):
+        file = code_file(classes.get(name, ""))
+        if name in classes and (file is None or file_inside(directory, file) is None):
+            raise ValueError(
+                f"--trust_remote_code True: {path}: auto_map has {name} {classes[name]!r}; expected a module "
+                "of this directory and its class, as modeling_x.XForCausalLM: copy the files of code into it"
+            )
+
+
+def code_file(reference: object) -> str | None:
+    """Return `modeling_x.py` for "modeling_x.XForCausalLM"; None if it names no module of the directory."""
+    parts = reference.split(".") if isinstance(reference, str) else []
+    return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None
+
+
+def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
+    """Raise ValueError for classes in `auto_map` that transformers would run, and fastsft does not.
+
+    For runs with --trust_remote_code True. config: content of config.json. runs_model: the model's own
+    classes are run.
+    """
+    if not runs_model:
+        _refuse(directory / "config.json", _classes(config), (CONFIG, MODEL))
+    path = directory / "tokenizer_config.json"
+    if path.is_file():
+        _refuse(path, _classes(read_json_object(path)), (_TOKENIZER,))
+
+
+def _refuse(path: Path, classes: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name in classes:
+            raise ValueError(
+                f"--trust_remote_code True: {path}: auto_map has {name} {classes[name]!r}, code that "
+                "transformers would run, and fastsft does not: leave the flag out, or take the entry out of "
+                "the file, to use the library's own class; else train with transformers' Trainer"
+            )
+
+
+def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the classes that auto_map names; in old tokenizers it is a plain list."""
+    classes = content.get("auto_map")
+    if isinstance(classes, list | tuple):
+        return {_TOKENIZER: classes}
+    return {name: value for name, value in classes.items() if value} if isinstance(classes, Mapping) else {}
+
+
+def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
+    """Return `config` as transformers computes it with the implementation `attention`.
+
+    transformers' sdpa ignores Gemma 2's cap of attention scores; eager, flash and flex attention apply it.
+    """
+    return {**config, CAP: None} if _ignores_cap(config, attention) else dict(config)
+
+
+def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
+    """Print a notice if `attention` ignores the cap. trains: say also how to train with it."""
+    if not _ignores_cap(config, attention):
+        return
+    version = _library_with_cap()
+    installed = f"; transformers {version}, which is installed, computes with it (eager attention)"
+    generic = "--engine generic trains with it, as does " if version else ""
+    given = 'a model that was loaded with attn_implementation="eager" and given to the Trainer'
+    way = f"; {generic}{given}{'' if version else ' is trained with it'}" if trains else ""
+    warn_once(
+        f"{CAP} is left out, as by the {attention} attention of transformers 4, with which FastChat trains"
+        f"{installed if version else ''}{way}"
+    )
+
+
+@cache
+def _library_with_cap() -> str | None:
+    """Return the version of the installed transformers if its default attention caps Gemma 2's scores.
+
+    Then its Gemma 2 classes refuse sdpa and load with eager attention. Nothing is imported.
+    """
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return None
+    source = Path(spec.origin).parent / "models" / "gemma2" / "modeling_gemma2.py"
+    if not source.is_file() or "_supports_sdpa = False" not in source.read_text(encoding="utf-8"):
+        return None
+    return importlib.metadata.version("transformers")
+
+
+def _ignores_cap(config: Mapping[str, Any], attention: str) -> bool:
+    caps = config.get("model_type") == "gemma2" and config.get(CAP, _DEFAULT_CAP) is not None
+    return caps and attention in _WITHOUT_CAP

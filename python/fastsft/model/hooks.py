@@ -1,38 +1,37 @@
-"""Hooks of a model around training; where it is a directory and nothing more, they do nothing.
+"""Default hooks of a model: for a directory without adapters, whose weights only the engine has.
 
-LoadedModel overrides ObjectHooks: there a script has objects of transformers whose weights must follow. The
-models of fastsft.lora override AdapterHooks: there adapters are trained and saved in the model's place.
+LoadedModel overrides ObjectHooks for an object of transformers, whose parameters scripts read and write
+during training. The models of fastsft.lora override AdapterHooks: they train and save adapters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
+    from torch import nn
 
     from fastsft import _C
-    from fastsft.model.saved_parts import AdapterToSave
     from fastsft.planning.memory_plan import Setting
 
 
 class ObjectHooks:
-    """Hooks of a model whose weights only the engine has."""
+    """Hooks around the engine's weights, which an object of transformers may have a copy of."""
 
-    engine_leads = False  # while `train` runs, until the trained weights are given back
+    engine_owns_weights = False  # from the begin of `train` until `copy_to_module`
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The forward pass of the model of transformers that was given, with the newest weights.
+        """Run the forward pass of the given transformers model with the newest weights.
 
-        TypeError for a model of a directory, which nothing but the engine computes with. While `train` runs,
-        TypeError where ranks hold the weights in shards, of which the module has the old ones, and with
-        gradients, which would reach nobody.
+        TypeError for a model of a directory. While `train` runs, also TypeError if ranks hold the weights in
+        shards, because the module has old ones, and if gradients are enabled, because the engine's step does
+        not see them.
         """
         import torch
 
@@ -42,105 +41,147 @@ class ObjectHooks:
                 "fastsft's model cannot be called: trainer.evaluate() and trainer.predict() compute with it; "
                 "or give the Trainer a model of transformers, which can be called"
             )
-        if self.engine_leads and self.is_sharded():
+        if self.engine_owns_weights and self.is_sharded():
             raise TypeError(
                 f"the model cannot be called while train() runs: {launch().world_size} ranks hold its "
                 "weights in shards, and it would compute with the old ones; trainer.evaluate() and "
                 "trainer.predict(), on all ranks, compute with the newest"
             )
-        if self.engine_leads and torch.is_grad_enabled():
+        if self.engine_owns_weights and torch.is_grad_enabled():
             raise TypeError(
                 "the model cannot be called with gradients while train() runs: the engine's step does not "
                 "see them; call it within torch.no_grad()"
             )
         return module(*args, **named)
 
+    def children(self) -> Iterator[nn.Module]:
+        """Return no modules; torch's FSDP.state_dict_type asks for them, and finds its settings."""
+        add_fsdp_settings(cast("nn.Module", self))  # torch's functions take any object
+        return iter(())
+
     def is_sharded(self) -> bool:
-        """As CausalLM's."""
+        """Return True if each rank has only a part of the engine's weights."""
         return False
 
     def check_unaltered(self, caller: str) -> None:
-        """Nothing."""
+        """Refuse a module that a script has changed while `train` runs."""
 
     def check_no_gradients(self, caller: str) -> None:
-        """Nothing."""
+        """Refuse gradients that a script has left, to which transformers' next step would add."""
 
-    def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Nothing is hidden."""
+    def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
+        """Refuse reads of `grad` in the context: transformers has gradients at `event`, the engine not."""
         return nullcontext()
 
-    def take_changed_weights(self) -> bool:
-        """False: weights are the directory's or the engine's."""
+    def load_changed_weights(self) -> bool:
+        """Load weights that a script has changed into the engine; return True for any. Collective.
+
+        ValueError if they differ between ranks.
+        """
         return False
 
-    def take_weights_to_save(self, caller: str) -> bool:
-        """False: see `take_changed_weights`."""
+    def load_weights_before_save(self, caller: str) -> bool:
+        """Check the shapes of the module's parameters and call `load_changed_weights`. Collective.
+
+        caller: begins messages.
+        """
         return False
 
-    def begin_training(self, *, has_moved: bool) -> None:
-        """Nothing."""
+    def begin_training(self, *, is_stale: bool) -> None:
+        """Let reads of the module's parameters return the engine's weights until `end_training`.
+
+        is_stale: the engine has newer weights than the module.
+        """
 
     def end_training(self) -> None:
-        """Nothing."""
+        """Stop watching the module's parameters."""
 
-    def weights_moved(self) -> None:
-        """Nothing."""
+    def mark_stale(self) -> None:
+        """Note that the engine has new weights: after a step, or from a checkpoint."""
 
     def refresh(self) -> None:
-        """Nothing."""
+        """Write the newest weights into the module while `train` runs, for processes that copy it."""
 
-    def take_written_weights(self) -> bool:
-        """False."""
+    def load_written_weights(self) -> bool:
+        """Load weights that a script wrote while `train` runs into the engine; return True for any."""
         return False
 
-    def check_unwritten(self, event: str) -> None:
-        """Nothing."""
+    def check_no_writes(self, event: str) -> None:
+        """Refuse weights that a callback of `event` wrote between the passes and the update of a step."""
 
     def changed_weights(self) -> list[str]:
-        """None: see `take_changed_weights`."""
+        """Return the names of parameters that differ from those last exchanged with the engine."""
         return []
 
-    def give_back(self) -> None:
-        """After training, for models that live outside the engine as well; collective."""
+    def copy_to_module(self) -> None:
+        """Write the trained weights into the given module. Collective."""
+
+
+class AdapterToSave(Protocol):
+    """Adapters that are saved instead of their model (fastsft.lora, which imports this module)."""
+
+    def write(self, directory: str, /) -> list[_C.FileDigest]:
+        """Write the files into a new directory, durable on return. Return their digests."""
 
 
 class AdapterHooks:
-    """Hooks of a model without adapters."""
+    """Hooks for adapters: in this default there are none, and a checkpoint has all weights."""
 
-    def take_first_adapters(self) -> None:
-        """Nothing."""
+    def broadcast_adapters(self) -> None:
+        """Start all ranks with the adapters that rank 0 has drawn. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """None."""
+        """Return the size of the adapter's files; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
-        """None: the whole model is trained."""
+        """Return facts that a resumed run must share; None without adapters."""
         return None
 
     def base_weights(self) -> str | None:
-        """None: a checkpoint has all weights."""
+        """Return the identity of the frozen base weights; None without adapters, or if unknown."""
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
-        """`base_weights` without the frozen tensors that an adapter saved in `directory` has itself."""
+        """Return `base_weights` without the frozen tensors that the adapter in `directory` has itself."""
         return self.base_weights()
 
     def initial_digest(self) -> str:
-        """Empty: there are no adapters that begin with values of their own."""
+        """Return a digest of the initial adapters; empty without adapters."""
         return ""
 
-    def load_saved_along(self, engine: _C.Engine, directory: str) -> None:
-        """Nothing: the weights of a checkpoint are all that it has."""
+    def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
+        """Load the frozen tensors that were saved with the adapter in `directory`. Collective."""
 
-    def adapter_of(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
-        """None: `state_dict` is a model's."""
+    def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
+        """Return the adapter that `state_dict` holds; None if it holds a model."""
         return None
 
     def adapter_to_save(self) -> AdapterToSave | None:
-        """None: the model is saved."""
+        """Return the adapters as they are now; None if the model is saved. Collective."""
         return None
 
     def with_adapters_of_engine(self, setting: Setting) -> Setting:
-        """`setting` with the adapters of this model; the same where it has none."""
+        """Return `setting` with this model's adapters."""
         return setting
+
+
+def add_fsdp_settings(model: nn.Module) -> None:
+    """Add the settings that torch's `FSDP.state_dict_type(model, ...)` sets and restores, without effect.
+
+    FastChat's scripts save inside this context, which fails on leaving if no FSDP module has settings
+    (`KeyError: None`, torch 2.11). RuntimeError if this torch keeps the settings elsewhere.
+    """
+    try:
+        from torch.distributed._composable_state import _insert_module_state
+        from torch.distributed.fsdp._common_utils import _FSDPState, _get_module_fsdp_state
+
+        if _get_module_fsdp_state(model) is None:
+            settings = _FSDPState()
+            vars(model)["fsdp_settings"] = settings  # torch refers to it weakly
+            _insert_module_state(model, settings)
+    except (ImportError, AttributeError, TypeError, AssertionError) as error:
+        raise RuntimeError(
+            "torch's FSDP.state_dict_type cannot be used around a fastsft model with this torch "
+            f"({error}); save with trainer.save_model(), or fastsft.train.trainer_save_model_safe(trainer)"
+        ) from error

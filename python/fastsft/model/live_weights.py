@@ -1,4 +1,4 @@
-"""The parameters of a given model while the engine trains its own copy: current whenever they are read."""
+"""LiveWeights: keeps a given model's parameters current while the engine trains its own copy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from fastsft.model.weight_digests import tensor_digests
+from fastsft.model.weight_identity import tensor_digests
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    import torch
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
@@ -24,14 +28,18 @@ if TYPE_CHECKING:
 
     _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
-# What a loop over the parameters holds of each: its variable and the argument of getrefcount.
-_OWN_REFERENCES = 2
-_OWN_STORAGES = 2  # the parameter, and the object that is asked
+_OWN_REFERENCES = 2  # to a parameter in a loop: the variable, and the argument of getrefcount
+_OWN_STORAGES = 2  # the parameter's, and that of the object that returns the count
 _INSTEAD = "change weights before train(), or at other events"
+_GRADIENTS = ("grad", "_grad")
+_WAY_OUT = (
+    "passes and update of a step are one call of the engine, which shows no gradients; grad_norm of the logs "
+    "is their norm, max_grad_norm clips them; leave it out, or train with transformers' Trainer"
+)
 
 
 def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Each parameter once, by the name that it has without torch.compile around a part; reads none."""
+    """Yield each parameter once, by its name without torch.compile's wrappers; triggers no refresh."""
     seen = set()
     for path, part in module.named_modules():
         for name, parameter in dict.items(part._parameters):
@@ -41,12 +49,11 @@ def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class LiveWeights:
-    """Hands the weights of `engine` to `module` when its parameters are read, and takes what is written.
+    """Copies the engine's weights into `module` when its parameters are read, and loads written ones back.
 
-    On several ranks that hold the weights in shards a reader gets the old ones, and a line. Written weights
-    count on one rank; on several they are refused. rename: the engine's name of a parameter, where the
-    module has another; parameters of names that the engine does not train stay as they are. parts: the
-    tensors of the engine that a parameter consists of (CausalLM.stored_parts).
+    With sharded weights a reader gets the old values, with a warning. Written weights are refused on several
+    ranks. rename: maps the module's name of a parameter to the engine's; parameters that the engine does not
+    train stay. parts: the engine's tensors that a parameter consists of (CausalLM.stored_parts).
     """
 
     def __init__(
@@ -61,53 +68,53 @@ class LiveWeights:
         self._module, self._engine, self._sharded = module, engine, sharded
         self._rename = rename
         self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
-        self._place = (os.getpid(), threading.get_ident())
-        self._is_stale = self._is_touched = False
-        self._known: dict[str, str] = {}  # digests of what the module was given
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._is_stale = self._was_read = False
+        self._digests: dict[str, str] = {}  # of the values that the module was given
         self._objects: dict[str, int] = {}
         self._written: frozenset[str] = frozenset()  # current though others are stale
 
-    def begin(self, known: dict[str, str], *, is_stale: bool) -> None:
-        """Watch the parameters. known: their digests. is_stale: the engine has other weights."""
-        self._known = dict(known)
+    def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
+        """Watch the parameters. digests: of their values. is_stale: the engine has other weights."""
+        self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}
         for part in self._module.modules():
-            vars(part)["_parameters"] = _Watched(part._parameters, self._read)
+            vars(part)["_parameters"] = _WatchedParameters(part._parameters, self._before_read)
         if is_stale:
-            self.moved()
+            self.mark_stale()
 
     def end(self) -> dict[str, str]:
-        """Watch no longer; digests of what the module was given last."""
+        """Stop watching; return digests of the values that the module was given last."""
         for part in self._module.modules():
             vars(part)["_parameters"] = dict(dict.items(part._parameters))
-        return self._known
+        return self._digests
 
-    def moved(self) -> None:
-        """The engine has other weights than before; parameters that a script holds itself get them now."""
+    def mark_stale(self) -> None:
+        """Note that the engine has new weights; write parameters that a script refers to itself at once."""
         self._is_stale = True
-        held = () if self._sharded else self._held()
-        self._written = frozenset(held)
-        if held:
+        referenced = () if self._sharded else self._referenced()
+        self._written = frozenset(referenced)
+        if referenced:
             warn_once(
-                f"{held[0]} of the model is held by the script itself (a variable, a list, an average): such "
-                "parameters are written after each step, which takes time"
+                f"{referenced[0]} of the model is held by the script itself (a variable, a list, an "
+                "average): such parameters are written after each step, which takes time"
             )
-            self._write(held)
+            self._write(referenced)
 
     def refresh(self) -> None:
-        """Let the parameters be current, for who reads them in another process."""
+        """Write the newest weights into the module."""
         if self._is_stale and not self._sharded:
-            # Those that are current already: the script may have written into them since.
+            # Not into those that are current already: the script may have written into them since.
             self._write([name for name, _ in self._named() if name not in self._written])
             self._is_stale = False
 
-    def take(self) -> bool:
-        """Weights that were written since the last time go into the engine; True for any.
+    def load_written(self) -> bool:
+        """Load weights that a script has written into the engine; return True if there were any.
 
-        ValueError for parameters that were replaced, and for what is written on several ranks.
+        ValueError for replaced parameters, and for writes on several ranks.
         """
         changed = self._changed()
-        self._is_touched = False
+        self._was_read = False
         if not changed:
             return False
         if launch().world_size > 1:
@@ -119,12 +126,12 @@ class LiveWeights:
         for name in changed:
             for stored, part in self._parts(name, parameters[name].detach()):
                 self._engine.set_parameter(stored, part)
-            self._known.update(tensor_digests([(name, parameters[name])]))
+            self._digests.update(tensor_digests([(name, parameters[name])]))
         self._engine.publish()
         return True
 
     def check_unchanged(self, event: str) -> None:
-        """ValueError for weights that a callback wrote between passes and update, which are one call here."""
+        """Raise ValueError for weights that a callback wrote between the passes and the update of a step."""
         changed = self._changed()
         if changed:
             raise ValueError(
@@ -141,17 +148,17 @@ class LiveWeights:
                     "runs, and transformers' optimizer would go on with the old one; write into it "
                     "(parameter.data.copy_)"
                 )
-        names = parameters.keys() if self._is_touched else self._held()
+        names = parameters.keys() if self._was_read else self._referenced()
         now = tensor_digests([(name, parameters[name]) for name in names if name in parameters])
-        return [name for name in now if now[name] != self._known.get(name)]
+        return [name for name in now if now[name] != self._digests.get(name)]
 
-    def _read(self) -> None:
-        if os.getpid() != self._place[0]:  # a worker process has the weights of when it was made
+    def _before_read(self) -> None:
+        if os.getpid() != self._process:  # a worker process keeps the weights of its fork
             return
-        self._is_touched = True
+        self._was_read = True
         if not self._is_stale:
             return
-        if self._sharded or threading.get_ident() != self._place[1]:
+        if self._sharded or threading.get_ident() != self._thread:
             where = f"{launch().world_size} ranks hold them in shards" if self._sharded else "another thread"
             warn_once(
                 f"parameters of the model are read while train() runs ({where}): they have their old values; "
@@ -173,55 +180,90 @@ class LiveWeights:
                     if stored in trained:
                         part.copy_(trained[stored])
                         written[name] = parameter
-        self._known.update(tensor_digests(written.items()))
+        self._digests.update(tensor_digests(written.items()))
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         for name, parameter in raw_parameters(self._module):
             yield (name if self._rename is None else self._rename(name)), parameter
 
-    def _held(self) -> list[str]:
-        """Parameters that something else than the modules refers to, or to their memory."""
+    def _referenced(self) -> list[str]:
+        """Return parameters to which, or to whose memory, something else than the modules refers."""
         import torch
 
         own = Counter(
             id(parameter) for part in self._module.modules() for parameter in dict.values(part._parameters)
         )
         use_count: Callable[[int], int] = torch._C._storage_Use_Count
-        found = []
+        names = []
         for path, part in self._module.named_modules():
             for name in dict.keys(part._parameters):
                 parameter = dict.__getitem__(part._parameters, name)
                 if parameter is None:
                     continue
-                is_held = sys.getrefcount(parameter) > own[id(parameter)] + _OWN_REFERENCES
+                is_referenced = sys.getrefcount(parameter) > own[id(parameter)] + _OWN_REFERENCES
                 is_shared = use_count(parameter.untyped_storage()._cdata) > _OWN_STORAGES
-                if is_held or is_shared or parameter.__weakref__ is not None:
-                    found.append(f"{path}.{name}".replace("_orig_mod.", ""))
-        return found if self._rename is None else [self._rename(name) for name in found]
+                if is_referenced or is_shared or parameter.__weakref__ is not None:
+                    names.append(f"{path}.{name}".replace("_orig_mod.", ""))
+        return names if self._rename is None else [self._rename(name) for name in names]
 
 
-class _Watched(dict[str, "nn.Parameter | None"]):
-    """`_parameters` of a module: `read` is told before one is handed out."""
+class LiveHooks:
+    """Hooks of a model with a module whose parameters are kept current while `train` runs."""
 
-    def __init__(self, own: dict[str, nn.Parameter | None], read: Callable[[], None]) -> None:
+    module: nn.Module
+    _live: LiveWeights | None = None
+    _weights: dict[str, str]  # digests of the parameters when last exchanged with the engine
+
+    @property
+    def training(self) -> bool:
+        """The module's mode."""
+        return bool(self.module.training)
+
+    def set_mode(self, *, training: bool) -> None:
+        self.module.train(training)
+
+    def end_training(self) -> None:
+        """Stop watching the module's parameters, which keep the values that were read last."""
+        if self._live is not None:
+            self._weights, self._live = self._live.end(), None
+
+    def mark_stale(self) -> None:
+        if self._live is not None:
+            self._live.mark_stale()
+
+    def refresh(self) -> None:
+        if self._live is not None:
+            self._live.refresh()
+
+    def load_written_weights(self) -> bool:
+        return self._live is not None and self._live.load_written()
+
+    def check_no_writes(self, event: str) -> None:
+        if self._live is not None:
+            self._live.check_unchanged(event)
+
+
+class _WatchedParameters(dict[str, "nn.Parameter | None"]):
+    """A module's `_parameters`, which calls `before_read` before it returns any."""
+
+    def __init__(self, own: dict[str, nn.Parameter | None], before_read: Callable[[], None]) -> None:
         super().__init__(own)
-        self._read = read
+        self._before_read = before_read
 
     def __getitem__(self, name: str) -> nn.Parameter | None:
-        self._read()
+        self._before_read()
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of a dict; so are the others."""
-        self._read()
+        self._before_read()
         return super().get(name, default)
 
     def items(self) -> dict_items[str, nn.Parameter | None]:
-        self._read()
+        self._before_read()
         return super().items()
 
     def values(self) -> dict_values[str, nn.Parameter | None]:
-        self._read()
+        self._before_read()
         return super().values()
 
     def copy(self) -> dict[str, nn.Parameter | None]:
@@ -232,3 +274,31 @@ class _Watched(dict[str, "nn.Parameter | None"]):
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, nn.Parameter | None]]]:
         return dict, (dict(self.items()),)
+
+
+@contextmanager
+def forbid_gradients(named: list[tuple[str, torch.Tensor]], event: str) -> Iterator[None]:
+    """Raise ValueError that names `event` for reads and writes of a parameter's `grad` in this context."""
+    names = {id(parameter): name for name, parameter in named}
+    kinds = {type(parameter): _guarded(type(parameter), names, event) for _, parameter in named}
+    for _, parameter in named:
+        parameter.__class__ = kinds[type(parameter)]
+    try:
+        yield
+    finally:
+        for _, parameter in named:
+            parameter.__class__ = type(parameter).__mro__[1]
+
+
+def _guarded(kind: type, names: dict[int, str], event: str) -> type:
+    def refuse(parameter: torch.Tensor, *_: object) -> NoReturn:
+        where = names.get(id(parameter), "a parameter")
+        raise ValueError(f"a callback's {event} asks for the gradient of {where} of the model: {_WAY_OUT}")
+
+    def copied(parameter: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+        made: torch.Tensor = kind.__deepcopy__(parameter, memo)  # type: ignore[attr-defined]
+        made.__class__ = kind
+        return made
+
+    hidden = dict.fromkeys(_GRADIENTS, property(refuse, refuse, refuse))
+    return type(kind.__name__, (kind,), {**hidden, "__deepcopy__": copied, "__module__": kind.__module__})

@@ -1,4 +1,4 @@
-"""A model that transformers has loaded: its weights are trained, and given back to the caller's object."""
+"""LoadedModel: a transformers object as a Trainer's model; the engine trains a copy and writes it back."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.model.alterations.check import held_settings
-from fastsft.model.alterations.form import check_parameters
-from fastsft.model.alterations.marks import Marks
-from fastsft.model.alterations.wrappers import check_class, check_quantised
+from fastsft.model.alterations.check import check_class, check_model, check_quantised
+from fastsft.model.alterations.parameters import check_parameters
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.live_weights import LiveWeights
+from fastsft.model.config_words import as_computed_here
+from fastsft.model.live_weights import LiveHooks, LiveWeights, forbid_gradients
 from fastsft.model.live_weights import raw_parameters as _parameters
 from fastsft.model.model_config import ModelConfig
-from fastsft.model.unseen_gradients import unseen_gradients
-from fastsft.model.weight_digests import tensor_digests
-from fastsft.model.words.both import as_computed_here
+from fastsft.model.weight_identity import tensor_digests
+from fastsft.originals.snapshots import ModuleSnapshot
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
 from fastsft.ranks.comparison import compare
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.place import launch
 
@@ -32,28 +30,27 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class LoadedModel(CausalLM):
-    """`module`, a Llama-family model of transformers, wherever its parameters are.
+class LoadedModel(LiveHooks, CausalLM):
+    """A given model of a native family, on any device.
 
-    The engine trains its own copy in the master type; `give_back` writes it over the parameters, in their
-    own type. Who reads them while `train` runs gets the newest ones (live_weights.py). Names that a CausalLM
-    lacks are the module's. ValueError for a class the engine does not know, and for parameters that are
-    frozen, quantised or not there (meta).
+    The engine trains its own copy in the master type; `copy_to_module` writes it into the parameters, in
+    their type. Reads of the parameters while `train` runs return the newest weights (live_weights.py).
+    Attributes that a CausalLM lacks are the module's. ValueError for a class that the native engine does not
+    compute, and for parameters that are frozen, quantised or on the meta device.
     """
+
+    module: PreTrainedModel
 
     def __init__(self, module: PreTrainedModel) -> None:
         self._check_module(module)
         self.module = module
         self._seen = _config_of(module)
         self._config = ModelConfig(self._seen)
-        self._held: dict[str, object] = {}
-        self._weights: dict[
-            str, str
-        ] = {}  # digests of the parameters when they were last taken or given back
+        self._module_settings: dict[str, object] = {}
+        self._weights = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, object] = {}
-        self._live: LiveWeights | None = None
-        self._marks: Marks | None = None  # of the running train()
+        self._marks: ModuleSnapshot | None = None  # while train() runs
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -61,17 +58,17 @@ class LoadedModel(CausalLM):
     def _check_module(self, module: PreTrainedModel) -> None:
         _check(module)
 
-    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+    if not TYPE_CHECKING:  # so that a type checker reports unknown names
 
         def __getattr__(self, name: str) -> Any:
-            """Anything else (`generate`, `save_pretrained`, `device`) is the module's."""
-            if name == "module":  # not there yet
+            """Return the module's attribute, such as `generate`, `save_pretrained` or `device`."""
+            if name == "module":  # in __init__, before it is set
                 raise AttributeError(name)
             return getattr(self.module, name)
 
     @property
     def config(self) -> ModelConfig:
-        """As it is saved; what the caller changes in the module's own configuration is taken over."""
+        """The configuration as it will be saved, with changes that scripts make to the module's own."""
         now = _config_of(self.module)
         for key in self._seen.keys() | now.keys():
             if now.get(key) == self._seen.get(key) and (key in now) == (key in self._seen):
@@ -88,29 +85,28 @@ class LoadedModel(CausalLM):
         self._config = config
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse what makes the module compute something else than the engine (alterations/check.py).
+        """Refuse changes with which the module computes something else than the engine (alterations).
 
-        ValueError also where the modules hold other settings than the engine was built with.
+        ValueError also if settings in the modules differ from those that the engine was built with.
         """
         self._check_module(self.module)
-        now = held_settings(self.module, _prefix(self.module) or "", self.config, caller, training)
-        if self.engine is not None and now.held != self._held:
-            changed = [name for name in now.held if now.held[name] != self._held.get(name)]
+        now, watched = check_model(self.module, self.config, caller, training)
+        if self.engine is not None and now.all != self._module_settings:
+            changed = [name for name in now.all if now.all[name] != self._module_settings.get(name)]
             raise ValueError(
                 f"{caller}: the modules of the model were changed after the Trainer was made: "
                 f"{', '.join(changed)}; its engine is made for the old values: set them back, or change them "
                 "before Trainer(model=...)"
             )
-        self._held, self._differing, self._places = now.held, now.values, now.places
-        self._marks = None if self._live is None else Marks(self.module)
+        self._module_settings, self._differing, self._places = now.all, now.differing, watched
+        self._marks = None if self._live is None else ModuleSnapshot(self.module)
 
     def check_unaltered(self, caller: str) -> None:
-        """While `train` runs: `check_as_given` where something of the module is not as it was; fast."""
+        # Comparing marks is fast; the full check runs only after a change.
         if self._marks is not None and self._marks.changed():
             self.check_as_given(caller, training=True)
 
     def check_no_gradients(self, caller: str) -> None:
-        """ValueError for gradients that a script has left, to which transformers' next step would add."""
         left = self._marks is not None and next(self._marks.with_gradient(), None)
         for name, parameter in _parameters(self.module) if left is not None and left is not False else ():
             if parameter is left:
@@ -119,21 +115,20 @@ class LoadedModel(CausalLM):
                     "transformers' next step would add to it; call model.zero_grad() in the same event"
                 )
 
-    def unseen_gradients(self, event: str) -> AbstractContextManager[None]:
-        """A time in which transformers' model has gradients: to ask for one is a ValueError."""
-        return unseen_gradients(list(_parameters(self.module)), event)
+    def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
+        return forbid_gradients(list(_parameters(self.module)), event)
 
     def engine_config(self) -> dict[str, Any]:
-        """The configuration with what the modules hold, which counts where they differ."""
+        """Return the configuration; settings that the modules hold override it."""
         return {**self.config, **self._differing}
 
     def load_weights(self, engine: _C.Engine) -> None:
-        """The module's parameters into the engine's shards, tensor by tensor; collective."""
+        """Load the module's parameters into the engine's shards, tensor by tensor. Collective."""
         from fastsft import _C
 
         where = str(self.source_directory)
         self._tell_of_narrow_parameters()
-        agreement = Agreement(f"taking over {where}")
+        agreement = AllOrNone(f"taking over {where}")
         agreement.attempt(lambda: self._fill(_C.WeightLoader(engine), where))
         agreement.settle(None)
         _C.publish_weights(engine)
@@ -152,17 +147,12 @@ class LoadedModel(CausalLM):
         self._shapes = {name: tuple(parameter.shape) for name, parameter in _parameters(self.module)}
 
     def changed_weights(self) -> list[str]:
-        """Parameters that somebody has replaced or written to since the engine has them."""
         if not self._weights:
             return []
         now = tensor_digests(_parameters(self.module))
         return [name for name in now if now[name] != self._weights.get(name)]
 
-    def take_changed_weights(self) -> bool:
-        """Weights that a script has changed since the engine has them count; True for any; collective.
-
-        ValueError when they differ between ranks.
-        """
+    def load_changed_weights(self) -> bool:
         if self.engine is None or not any(launcher.gather_objects(bool(self.changed_weights()))):
             return False
         if launch().world_size > 1:
@@ -170,72 +160,30 @@ class LoadedModel(CausalLM):
         self.load_weights(self.engine)
         return True
 
-    def take_weights_to_save(self, caller: str) -> bool:
-        """`take_changed_weights` before weights are saved or handed out: collective.
-
-        caller: what a message begins with. ValueError for parameters that the engine does not have in this
-        form, and when they differ between ranks.
-        """
+    def load_weights_before_save(self, caller: str) -> bool:
         if self.engine is None:
             return False
-        if self.engine_leads:
-            return self.take_written_weights()
-        agreement = Agreement("comparing the parameters of the model")
+        if self.engine_owns_weights:
+            return self.load_written_weights()
+        agreement = AllOrNone("comparing the parameters of the model")
         agreement.attempt(lambda: check_parameters(_parameters(self.module), self._shapes, caller))
         agreement.settle(None)
-        return self.take_changed_weights()
+        return self.load_changed_weights()
 
-    @property
-    def training(self) -> bool:
-        """The module's."""
-        return bool(self.module.training)
-
-    def set_mode(self, *, training: bool) -> None:
-        """Put the module into the mode that transformers' Trainer puts it into."""
-        self.module.train(training)
-
-    def begin_training(self, *, has_moved: bool) -> None:
-        """Reads of the module's parameters get the engine's weights from here on, until `end_training`.
-
-        has_moved: the engine has others than the module.
-        """
+    def begin_training(self, *, is_stale: bool) -> None:
         assert self.engine is not None  # built before training
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), parts=self.stored_parts)
-        self._live.begin(self._weights, is_stale=has_moved)
+        self._live.begin(self._weights, is_stale=is_stale)
         for _, parameter in _parameters(self.module):
-            parameter.grad = None  # as transformers begins
+            parameter.grad = None  # transformers' Trainer begins with zero_grad
 
     def end_training(self) -> None:
-        """The module's parameters are as they were given or read last; `give_back` writes the newest."""
-        if self._live is not None:
-            self._weights, self._live = self._live.end(), None
-            self._marks = None
-
-    def weights_moved(self) -> None:
-        """The engine has other weights than before: after a step, or a checkpoint that was loaded."""
-        if self._live is not None:
-            self._live.moved()
-
-    def refresh(self) -> None:
-        """While `train` runs: write the newest weights into the module, for processes that copy it."""
-        if self._live is not None:
-            self._live.refresh()
-
-    def take_written_weights(self) -> bool:
-        """While `train` runs: weights that a script wrote into the module count from here on; True for any.
-
-        ValueError for what cannot be followed (live_weights.py).
-        """
-        return self._live is not None and self._live.take()
-
-    def check_unwritten(self, event: str) -> None:
-        """ValueError for weights that a callback of `event` wrote within a step."""
-        if self._live is not None:
-            self._live.check_unchanged(event)
+        super().end_training()
+        self._marks = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """As CausalLM's, with what a script has changed; collective. ValueError as take_weights_to_save."""
-        self.take_weights_to_save("model.state_dict")
+        """Return all tensors with the changes of scripts, gathered in fp32. Collective."""
+        self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
     def _fill(self, loader: _C.WeightLoader, where: str) -> None:
@@ -247,13 +195,13 @@ class LoadedModel(CausalLM):
             raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
 
     def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All of the module that is saved."""
+        """Yield the module's tensors that are saved, by name."""
         yield from _parameters(self.module)
 
-    def give_back(self) -> None:
-        """Write the trained weights into the module, rounded to its type; collective.
+    def copy_to_module(self) -> None:
+        """Write the trained weights into each rank's module, rounded to its type. Collective.
 
-        Every rank's module gets them; they pass through the memory of each rank whole, in fp32.
+        They pass through the memory of every rank in fp32.
         """
         import torch
 
@@ -268,27 +216,25 @@ class LoadedModel(CausalLM):
                 f"Trainer.train: {changed[0]} of the model was changed while train() ran, which has no "
                 "effect: the engine trains its own copy; change weights before train()"
             )
-        assert self.engine is not None  # which has trained
+        assert self.engine is not None  # called after training
         trained = self.engine.named_parameters()
         with torch.no_grad():
             for name, parameter in _parameters(self.module):
                 for stored, part in self.stored_parts(name, parameter):
                     part.copy_(trained.pop(stored))
         self._note_weights()
-        self.engine_leads = False
+        self.engine_owns_weights = False
 
     def weights_dtype(self) -> str:
-        """The type of the module's first parameter."""
         return str(next(_parameters(self.module))[1].dtype).removeprefix("torch.")
 
     def generation_settings(self) -> dict[str, Any] | None:
-        """The module's."""
         own = getattr(self.module, "generation_config", None)
         return None if own is None else dict(json.loads(own.to_json_string(use_diff=True)))
 
 
 def _config_of(module: PreTrainedModel) -> dict[str, Any]:
-    """config.json as save_pretrained would write it, of what the module computes with."""
+    """Return config.json as save_pretrained would write it, without keys that this release ignores."""
     return as_computed_here(json.loads(module.config.to_json_string(use_diff=True)))
 
 
@@ -301,15 +247,15 @@ def _prefix(module: PreTrainedModel) -> str | None:
 def _check(module: PreTrainedModel) -> None:
     from fastsft import _C
 
-    known = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
-    check_class(module, _prefix(module), known)
+    classes = ", ".join(f"{name}ForCausalLM" for name in _C.model_families().values())
+    check_class(module, _prefix(module), classes)
     check_quantised(module)
     check_loss_kwargs(module)
     check_parameters_of(module)
 
 
 def check_loss_kwargs(module: PreTrainedModel) -> None:
-    """ValueError for a model that says that it does not take the tokens of the step."""
+    """Raise ValueError if `accepts_loss_kwargs` is False: transformers would then average micro-batches."""
     if getattr(module, "accepts_loss_kwargs", True) is False:
         raise ValueError(
             "Trainer: model.accepts_loss_kwargs is False, and transformers would average the losses of "
@@ -319,7 +265,7 @@ def check_loss_kwargs(module: PreTrainedModel) -> None:
 
 
 def check_parameters_of(module: PreTrainedModel) -> None:
-    """ValueError for parameters that are frozen, quantised or not there."""
+    """Raise ValueError for parameters that are frozen, quantised or on the meta device."""
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             raise ValueError(

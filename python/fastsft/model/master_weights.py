@@ -1,4 +1,4 @@
-"""The float32 weights in the optimizer files of a checkpoint, as tensors of the model."""
+"""MasterWeights: the model's tensors in float32, from the optimizer files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ if TYPE_CHECKING:
     import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
-Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and the file that has them
+Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and their file
 
 
 def has_master_weights(directory: Path) -> bool:
-    """True if a checkpoint has the state of its optimizer."""
+    """Return True if a checkpoint has optimizer files."""
     return any(directory.glob(_FILES))
 
 
 class MasterWeights:
-    """Reads one tensor at a time; the unit that it is in is in memory.
+    """Reads a tensor at a time, with its unit in memory.
 
-    layouts: of the model's units, as CausalLM's `unit_layouts`. ValueError for files that are not the whole
-    state of this model.
+    layouts: CausalLM's `unit_layouts`. ValueError for files that are not the whole state of this model.
     """
 
     def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:
         self._parts: dict[str, list[Part]] = {}
-        self._places: dict[str, tuple[str, int, list[int]]] = {}
+        self._tensors: dict[str, tuple[str, int, list[int]]] = {}  # unit, first element, shape
         hashes: dict[str, str | None] = {}
         sizes: dict[str, int] = {}
-        for unit, digest, size, places in layouts:
+        for unit, digest, size, tensors in layouts:
             hashes[unit], sizes[unit] = digest, size
             self._parts[unit] = []
-            self._places.update({name: (unit, offset, shape) for name, shape, offset in places})
+            self._tensors.update({name: (unit, offset, shape) for name, shape, offset in tensors})
         for path in sorted(directory.glob(_FILES)):
             for unit, digest, begin, end in _units(path):
                 if unit not in hashes or hashes[unit] not in (digest, None):
@@ -45,19 +44,19 @@ class MasterWeights:
                 self._parts[unit].append((begin, end, path))
         for unit, size in sizes.items():
             _check_whole(directory, unit, self._parts[unit], size)
-        self._held: tuple[str, torch.Tensor] | None = None
+        self._unit: tuple[str, torch.Tensor] | None = None  # the unit read last
 
     def __contains__(self, name: str) -> bool:
-        """True for a tensor of the engine; others are carried."""
-        return name in self._places
+        """Return True for a tensor that the optimizer updates."""
+        return name in self._tensors
 
     def read(self, name: str) -> torch.Tensor:
-        """The values of one tensor, float32."""
-        unit, offset, shape = self._places[name]
-        if self._held is None or self._held[0] != unit:
-            self._held = None
-            self._held = unit, self._read_unit(unit)
-        return self._held[1][offset : offset + math.prod(shape)].reshape(shape)
+        """Read a tensor in float32."""
+        unit, offset, shape = self._tensors[name]
+        if self._unit is None or self._unit[0] != unit:
+            self._unit = None  # frees its memory first
+            self._unit = unit, self._read_unit(unit)
+        return self._unit[1][offset : offset + math.prod(shape)].reshape(shape)
 
     def _read_unit(self, unit: str) -> torch.Tensor:
         import torch
@@ -76,7 +75,7 @@ class MasterWeights:
 
 
 def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> None:
-    """ValueError unless the parts are every element of the unit once; padding may follow."""
+    """Raise ValueError unless the parts have each element of the unit once; padding may follow."""
     end = 0
     for begin, last, _ in sorted(parts):
         if begin != end or last < begin:
@@ -91,7 +90,7 @@ def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> No
 
 
 def _units(path: Path) -> Iterator[tuple[str, str, int, int]]:
-    """Name, hash, begin and end of the units of a file, by its metadata."""
+    """Yield name, hash, begin and end of the units in a file's metadata."""
     from fastsft import _C
 
     text = _C.SafetensorsReader(str(path)).metadata.get("fastsft", "")

@@ -1,24 +1,31 @@
-"""The configuration of a model: config.json, mutable, read from a file, a directory or the hub."""
+"""Opens a model's directory or hub snapshot and its config.json (ModelConfig)."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.model.config import check_config_types
-from fastsft.model.source import config_directory
-from fastsft.model.words.both import in_both_words
-from fastsft.model.words.families import WHOLE
-from fastsft.model.words.rope import PARAMETERS, SCALING, check_agree, set_rope
+from fastsft.model.config import check_config_types, json_text
+from fastsft.model.config_words import as_computed_here, in_both_words
+from fastsft.model.rope_words import check_agree, set_rope
+from fastsft.model.weights import has_safetensors
+from fastsft.runtime.hub import hub_reason
 from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.regular_files import file_inside, read_json_object
+from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
+
+DEFAULT_MODEL = "facebook/opt-125m"  # of FastChat's ModelArguments
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_CODE = "*.py"
+_PICKLED = "*.bin"
+# Files for other programs: Mistral's weight format, and all in folders (onnx, original, ...).
+_OTHERS = ("consolidated*", "*/*")
+_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
 class ModelConfig(dict[str, Any]):
-    """config.json, mutable; keys are attributes too. What is here when the model is saved is written."""
+    """A mutable config.json, with keys as attributes, too. A save writes its content at that moment."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -30,21 +37,21 @@ class ModelConfig(dict[str, Any]):
         self[name] = value
 
     def __setitem__(self, name: str, value: object) -> None:
-        """Set a key; of two words for one rotation the last one counts, and the other goes."""
+        """Set a key; an older or newer key for the same RoPE setting is removed."""
         set_rope(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain copy."""
+        """Return a plain copy."""
         return dict(self)
 
     def to_json_string(self) -> str:
-        """As JSON, for trackers."""
+        """Return JSON, for trackers."""
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, in the words of transformers 4 and 5, into `save_directory`; on calling ranks.
+        """Write config.json, with the keys of transformers 4 and 5, into `save_directory` on this rank.
 
-        What a save of the model has said there about weights and tokenizer stays.
+        Keys about weights and tokenizer that a save of the model has written there stay.
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +60,21 @@ class ModelConfig(dict[str, Any]):
         replace_file(path, ModelConfig(in_both_words({**self, **kept})).to_json_string())
 
 
-_OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
+def model_config(name: str) -> ModelConfig:
+    """Read the configuration of a JSON file, a directory or a hub model. ValueError if there is none."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _read_config(path)
+    return config_of_directory(config_directory(name))
+
+
+def config_of_directory(directory: Path) -> ModelConfig:
+    """Read config.json of a model directory. ValueError if there is none."""
+    path = file_inside(directory, "config.json")
+    if path is None:
+        hint = _adapter_hint(directory)
+        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
+    return _read_config(path)
 
 
 def _read_config(path: Path) -> ModelConfig:
@@ -63,16 +84,8 @@ def _read_config(path: Path) -> ModelConfig:
     return ModelConfig(content)
 
 
-def config_of_directory(directory: Path) -> ModelConfig:
-    path = file_inside(directory, "config.json")
-    if path is None:
-        hint = _adapter_hint(directory)
-        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
-    return _read_config(path)
-
-
 def _adapter_hint(directory: Path) -> str:
-    """The end of a message where `directory` is an adapter; empty for others."""
+    """Return the end of a message if `directory` is an adapter, else ""."""
     if not (directory / "adapter_config.json").is_file():
         return ""
     return (
@@ -81,54 +94,62 @@ def _adapter_hint(directory: Path) -> str:
     )
 
 
-def model_config(name: str) -> ModelConfig:
-    """The configuration alone: of a JSON file, a directory or a hub model. ValueError when there is none."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return _read_config(path)
-    return config_of_directory(config_directory(name))
+def write_both_words(directory: str | Path) -> None:
+    """Add missing keys of transformers 4 or 5 to config.json of a model that transformers has saved."""
+    path = Path(directory) / "config.json"
+    written = read_json_object(path)
+    if (complete := in_both_words(as_computed_here(written))) != written:
+        replace_file(path, json_text(complete))
 
 
-def stretch_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
-    """Scale rope linearly when examples are longer than the model's positions; a line about it, or None.
+def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
+    """Return a local directory, or the snapshot of a hub model, downloading missing files.
 
-    in_table: positions are looked up, and stay as they are.
-    Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
-    ValueError for Phi-3, whose configuration takes no linear scaling.
+    Pickled weights are downloaded if there are no safetensors, Python files with has_code. ValueError if
+    `name` is neither a directory nor a hub model.
     """
-    positions = config.get("max_position_embeddings")
-    if not positions or model_max_length <= positions:
-        return None
-    if in_table:
-        return (
-            f"--model_max_length {model_max_length} is above the model's {positions} positions, which are "
-            "rows of a table and cannot be stretched: a longer conversation ends the run"
+    if (path := local_directory(name)) is not None:
+        return path
+    directory = _snapshot(name, cache_dir, [*_FILES, _CODE] if has_code else _FILES)
+    return directory if has_safetensors(directory) else _snapshot(name, cache_dir, [_PICKLED])
+
+
+def config_directory(name: str, cache_dir: str | None = None) -> Path:
+    """Return `model_directory(name)`, downloading only config.json."""
+    return local_directory(name) or _snapshot(name, cache_dir, ["config.json"])
+
+
+def local_directory(name: str) -> Path | None:
+    """Return the directory; None if `name` may be a hub model. ValueError if it can be neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check_name(path.absolute(), "--model_name_or_path")
+        return path
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ValueError(f"model_name_or_path: {name} is not a directory")
+    return None
+
+
+def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        found = huggingface_hub.snapshot_download(
+            name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
         )
-    if config.get("model_type") == "phi3":
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
-            f"--model_max_length {model_max_length} is above the model's {positions} positions; stretched as "
-            "FastChat does they would have linear scaling, and transformers opens no Phi-3 model with that: "
-            f"use --model_max_length {positions}"
-        )
-    newer = config.get(PARAMETERS)
-    before = newer or config.get(SCALING)
-    factor = float(math.ceil(model_max_length / positions))
-    scaling: dict[str, Any] = {"type": "linear", "factor": factor}
-    key = PARAMETERS if newer else SCALING
-    if newer:
-        scaling = _stretched(newer, factor)
-    config[key] = scaling
-    replaced = f", in place of {json.dumps(before)}" if before else ""
+            f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
+            f"hub: {hub_reason(error, 'model')}{of_default(name)}"
+        ) from error
+    return Path(found)
+
+
+def of_default(name: str) -> str:
+    """Return the end of a message about FastChat's default model, else ""."""
     return (
-        f"--model_max_length {model_max_length} is above the model's {positions} positions: they are "
-        f"stretched, as FastChat does ({key}: {json.dumps(scaling)}{replaced}); "
-        f"--model_max_length {positions} leaves the model's positions as they are"
+        "; it is FastChat's default: name your model with --model_name_or_path"
+        if name == DEFAULT_MODEL
+        else ""
     )
-
-
-def _stretched(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """rope_parameters with linear scaling: of the layers that see all tokens, where kinds have their own."""
-    linear = {"rope_type": "linear", "factor": factor}
-    if isinstance(rope.get(WHOLE), Mapping):
-        return {**rope, WHOLE: {**rope[WHOLE], **linear}}
-    return {**rope, **linear}

@@ -1,15 +1,15 @@
-"""The tensors of a model directory by name, read one at a time: safetensors, and pickled weights."""
+"""StoredWeights: the tensors of a directory's weight files, by name, read one at a time."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fastsft.model.config import has_safetensors, tell_of_two_forms
-from fastsft.model.weights import pickled_files, pickled_tensors
+from fastsft.model.weights import has_safetensors, pickled_files, pickled_tensors, tell_of_two_forms
 from fastsft.runtime.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # that are read
-# Types of tensors that are no weights: with these they are carried.
+# safetensors' names of types: torch's. Weights are floating-point numbers; other tensors are carried.
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 OTHER_DTYPES = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
@@ -28,18 +28,17 @@ BITS = {
     **dict.fromkeys(OTHER_DTYPES, 8), **dict.fromkeys(("F64", "I64"), 64),
     **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
 }  # fmt: skip
-BLOCK = 1 << 22  # elements that are looked at together
-WIDTHS = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}  # bytes of an element
-# Of a unit: name, digest (None: not known), elements, and tensors: name, shape, first element.
+STORED_NAMES = {name: stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
+BLOCK = 1 << 22  # elements that are read together
+# A unit's name, digest (None: unknown), size, and tensors: name, shape, first element.
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
-_OF_TORCH = {f"torch.{name}": stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as the header of its file has it.
+    """A tensor as described in the header of its file.
 
-    dtype: in the words of safetensors, BF16. begin: its first byte in the data of a safetensors file.
+    dtype: safetensors' name, such as BF16. begin: first byte in the data of a safetensors file.
     """
 
     name: str
@@ -50,17 +49,15 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """Of its elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        """Number of elements."""
+        return math.prod(self.shape)
 
 
 class StoredWeights:
-    """Headers of all weight files. files: their paths; tensors: by name; problems: a line for each fault.
+    """Headers of all weight files, safetensors or pickled.
 
-    Files that cannot be read are among the problems. ValueError where no weights are there.
+    files: paths. tensors: by name. problems: a line for each fault, such as a file that cannot be read.
+    ValueError if there are no weights.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -79,29 +76,29 @@ class StoredWeights:
 
     def _list(self, file: Path) -> None:
         try:
-            found = self._entries(file)
+            tensors = self._read_header(file)
         except (ValueError, RuntimeError, OSError) as error:
             self.problems.append(str(error))
             return
         self.problems += [
-            f"{file}: {each.name} is in two files" for each in found if each.name in self.tensors
+            f"{file}: {tensor.name} is in two files" for tensor in tensors if tensor.name in self.tensors
         ]
-        self.tensors.update({each.name: each for each in found})
+        self.tensors.update({tensor.name: tensor for tensor in tensors})
 
-    def _entries(self, file: Path) -> list[StoredTensor]:
+    def _read_header(self, file: Path) -> list[StoredTensor]:
         content = self._content(file)
         if isinstance(content, dict):
             return [
-                StoredTensor(name, _OF_TORCH.get(str(each.dtype), str(each.dtype)), tuple(each.shape), file)
-                for name, each in content.items()
+                StoredTensor(name, stored_dtype(tensor), tuple(tensor.shape), file)
+                for name, tensor in content.items()
             ]
         return [
-            StoredTensor(each.name, each.dtype, tuple(each.shape), file, int(each.begin))
-            for each in content.tensors
+            StoredTensor(entry.name, entry.dtype, tuple(entry.shape), file, int(entry.begin))
+            for entry in content.tensors
         ]
 
     def _content(self, file: Path) -> _C.SafetensorsReader | dict[str, torch.Tensor]:
-        """One file is open at a time: tensors of a file follow each other."""
+        """Open `file`, and close the file before: callers read the tensors file by file."""
         from fastsft import _C
 
         if self._open is None or self._open[0] != file:
@@ -111,18 +108,14 @@ class StoredWeights:
         return self._open[1]
 
     def read(self, name: str) -> torch.Tensor:
-        """The values of one tensor, in memory of their own, with the type of the file.
-
-        ValueError for a type that no weight has.
-        """
-
+        """Read a floating-point tensor into memory, in the type of the file. ValueError for other types."""
         entry = self.tensors[name]
         if entry.dtype not in DTYPES:
             raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
         return self.read_any(name)
 
     def read_any(self, name: str) -> torch.Tensor:
-        """`read`, also of integers and other tensors that are no weights."""
+        """Read a tensor of any type into memory."""
         entry = self.tensors[name]
         if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
             raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
@@ -132,15 +125,15 @@ class StoredWeights:
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
     def data_begin(self, name: str) -> int:
-        """The first byte of a tensor in its safetensors file."""
+        """Return the offset of a tensor's first byte in its safetensors file."""
         entry = self.tensors[name]
         with open_regular(entry.file, "a file of weights") as file:
             return 8 + int.from_bytes(file.read(8), "little") + entry.begin
 
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
-        """The values of one tensor, flat, in parts of at most BLOCK elements: memory does not depend on it.
+        """Yield the flat values of a tensor in parts of at most BLOCK elements, which bounds the memory.
 
-        ValueError for a type that no weight has, and for a file that became shorter.
+        ValueError for types that are not floating-point, and for a file that became shorter.
         """
         import torch
 
@@ -148,28 +141,48 @@ class StoredWeights:
         if entry.dtype not in DTYPES or self.is_pickled:
             yield from torch.split(self.read(name).reshape(-1), BLOCK)
             return
-        size = WIDTHS[entry.dtype]
         begin = self.data_begin(name)
         with open_regular(entry.file, "a file of weights") as file:
             file.seek(begin)
             for first in range(0, entry.count, BLOCK):
-                wanted = min(BLOCK, entry.count - first) * size
-                data = file.read(wanted)
-                if len(data) != wanted:
+                size = min(BLOCK, entry.count - first) * BITS[entry.dtype] // 8
+                data = file.read(size)
+                if len(data) != size:
                     raise ValueError(f"{entry.file}: {name}: the file became shorter while it was read")
                 yield as_tensor(data, entry.dtype)
 
     def is_same(self, name: str, other: StoredWeights, other_name: str) -> bool:
-        """True if two tensors have the same shape, type and bits."""
-        ours, theirs = self.tensors[name], other.tensors[other_name]
-        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+        """Return True if two tensors have the same shape, type and bits."""
+        entry, other_entry = self.tensors[name], other.tensors[other_name]
+        if (entry.shape, entry.dtype) != (other_entry.shape, other_entry.dtype):
             return False
         pairs = zip(self.blocks(name), other.blocks(other_name), strict=True)
-        return all(bits_of(mine) == bits_of(yours) for mine, yours in pairs)
+        return all(bits_of(block) == bits_of(other_block) for block, other_block in pairs)
+
+
+def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
+    """Return the type of the weights in `directory`: float32, bfloat16 or float16.
+
+    It is that of the first tensor in safetensors files; for pickled weights that of `config`, else float32.
+    """
+    from fastsft import _C
+
+    if has_safetensors(directory):
+        first = _C.SafetensorsReader(_C.weight_files(str(directory))[0]).tensors[0]
+        dtype = DTYPES.get(first.dtype, "float32")
+    else:
+        dtype = str(config.get("torch_dtype") or config.get("dtype") or "float32").removeprefix("torch.")
+    return dtype if dtype in ("float32", "bfloat16", "float16") else "float32"
+
+
+def stored_dtype(tensor: torch.Tensor) -> str:
+    """Return safetensors' name of the tensor's type, or torch's if it has none."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return STORED_NAMES.get(name, f"torch.{name}")
 
 
 def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
-    """The flat tensor of the bytes of a safetensors file, without a copy; nobody writes to it."""
+    """Return a flat, read-only tensor over the bytes of a safetensors file, without a copy."""
     import torch
 
     kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
@@ -181,14 +194,14 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
 
 
 def bits_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor."""
+    """Return the bytes of a contiguous tensor."""
     import torch
 
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
-    """Values of the parts of a tensor that are not finite, and the largest magnitude of the others."""
+    """Return the number of values in `parts` that are not finite, and the largest magnitude of the others."""
     bad, most = 0, 0.0
     for part in parts:
         finite = part.isfinite()
@@ -199,10 +212,10 @@ def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
 
 
 def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
-    """A line for each tensor that is missing, of another shape or type, or has no place in the model.
+    """Describe each tensor that is missing, unknown, or of another shape or type, in a line.
 
-    shapes: of the model's own tensors, by name. A head next to tied weights, and tables of rope that old
-    releases of transformers saved, have a place.
+    shapes: of the model's tensors, by name. A head next to tied weights, and rotary tables that old releases
+    of transformers saved, are no fault.
     """
     expected = {name: tuple(shape) for name, shape in shapes}
     problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
@@ -218,22 +231,22 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 
 
 class WeightForm(Protocol):
-    """Weight files next to what a model expects of them. names: of its tensors, each with the one there."""
+    """The tensors of weight files compared with a model's. names: the model's name -> the file's."""
 
     names: dict[str, str]
 
     def problems(self) -> list[str]:
-        """A line for each tensor that is missing, of another shape or type, or has no place in the model."""
+        """Describe each tensor that is missing, unknown, or of another shape or type, in a line."""
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Names in the files of tied tensors: the one that is read, and another that is to be the same."""
+        """Return pairs of names in files of tied tensors: the one read, and the copy that should equal it."""
 
     def unneeded(self) -> list[str]:
-        """Tensors that the model computes itself."""
+        """Return the names of tensors that the model does not read."""
 
 
 class StoredForm:
-    """A WeightForm of a native model. shapes: of its tensors; ties: head and embedding are one."""
+    """The WeightForm of a native model. ties: embedding and head are tied."""
 
     def __init__(
         self, shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights, *, ties: bool
@@ -242,14 +255,11 @@ class StoredForm:
         self.names = {name: name for name, _ in self._shapes if name in stored.tensors}
 
     def problems(self) -> list[str]:
-        """A line for each tensor that is missing, of another shape or type, or has no place in the model."""
         return differences(self._shapes, self._stored)
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Names in the files of tied tensors: the one that is read, and another with the same values."""
-        there = EMBEDDING in self._stored.tensors and HEAD in self._stored.tensors
-        return [(EMBEDDING, HEAD)] if self._ties and there else []
+        has_both = EMBEDDING in self._stored.tensors and HEAD in self._stored.tensors
+        return [(EMBEDDING, HEAD)] if self._ties and has_both else []
 
     def unneeded(self) -> list[str]:
-        """Tensors that the model computes itself."""
         return [name for name in self._stored.tensors if name.endswith("rotary_emb.inv_freq")]

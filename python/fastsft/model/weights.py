@@ -1,14 +1,17 @@
-"""Reads the weights of a Hugging Face directory into the engine's shards."""
+"""Weight files of a model directory: checked by their names, and loaded into the engine's shards."""
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastsft.model.config import has_safetensors, tell_of_two_forms
-from fastsft.ranks.agreement import Agreement
+from fastsft.model.family import is_native
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.messages import warn_once
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.terminal_text import visible
@@ -19,16 +22,83 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_MOST_INDEX_BYTES = 64 << 20
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+
 _PICKLED = "pytorch_model.bin"
 _PICKLED_INDEX = "pytorch_model.bin.index.json"
 _MOST_FILES = 10_000
 
 
-def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
-    """Fill the engine's master weights from a model directory or hub name; collective.
+def has_safetensors(directory: str | Path) -> bool:
+    """Return True if a model directory holds safetensors weights, single or with an index."""
+    folder = Path(directory)
+    return any(
+        os.path.lexists(folder / name) for name in ("model.safetensors", "model.safetensors.index.json")
+    )
 
-    safetensors is preferred; `pytorch_model*.bin` is read as data (`runtime/torch_archive.py`) and
-    one warning, tensor by tensor. ValueError lists tensors that are missing, unknown or of another shape.
+
+def tell_of_two_forms(directory: str | Path) -> None:
+    """Warn if a directory has weights both in one file and in files with an index: they may differ."""
+    folder = Path(directory)
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        index = f"{single}.index.json"
+        if all(os.path.lexists(folder / name) for name in (single, index)):
+            warn_once(
+                f"{folder}: {single} and {index} are both there: {single} is read, as transformers does, and "
+                "the files that the index names are not; remove what is not of this model"
+            )
+            return
+        if os.path.lexists(folder / single) or os.path.lexists(folder / index):
+            return
+
+
+def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None:
+    """Raise ValueError if the index names missing files, or the weights lack layers of a native family.
+
+    Without this check a plan for layers that do not exist would take minutes before the weights are opened.
+    """
+    folder = Path(directory)
+    names = _tensor_names(folder)
+    layers = {int(match[1]) for match in map(_LAYER.search, names) if match}
+    claimed = config.get("num_hidden_layers")
+    if is_native(config) and isinstance(claimed, int) and layers and claimed > max(layers) + 1:
+        raise ValueError(
+            f"{folder / 'config.json'}: num_hidden_layers is {claimed}, and the weights in {folder} have "
+            f"layers 0 to {max(layers)}; correct it, or copy the missing weights"
+        )
+
+
+def _tensor_names(folder: Path) -> list[str]:
+    """Return the tensor names of safetensors files; none for weights of another kind."""
+    from fastsft import _C
+
+    if (folder / _SINGLE).is_file():
+        return [tensor.name for tensor in _C.SafetensorsReader(str(folder / _SINGLE)).tensors]
+    index = folder / _INDEX
+    if not index.is_file():
+        return []
+    weight_map = read_json_object(index, _MOST_INDEX_BYTES).get("weight_map")
+    if not isinstance(weight_map, dict):
+        return []  # the loader of the weights raises the error
+    files = sorted({str(file) for file in weight_map.values()})
+    missing = [file for file in files if "/" not in file and not (folder / file).exists()]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"{index}: names {missing[0][:200]}{more}, which is not in {folder}; copy or download it again "
+            f"({len(files) - len(missing)} of {len(files)} files are there)"
+        )
+    return list(weight_map)
+
+
+def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
+    """Fill the engine's master weights from a model directory or hub model. Collective.
+
+    Without safetensors `pytorch_model*.bin` is read as plain data (`runtime/torch_archive.py`), with a
+    warning. ValueError lists tensors that are missing, unknown or of another shape.
     """
     from fastsft import _C
 
@@ -38,7 +108,7 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
         for note in _C.load_model(engine, str(directory)):
             warnings.warn(visible(note), stacklevel=2)
         return
-    agreement = Agreement(f"loading {directory}")
+    agreement = AllOrNone(f"loading {directory}")
     ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))
     agreement.settle(None)
     _C.publish_weights(engine)
@@ -77,7 +147,7 @@ def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:
 
 
 def pickled_files(directory: Path) -> Iterator[Path]:
-    """The files of pickled weights, by their index where there is one. ValueError when there are none."""
+    """Yield the files of pickled weights, by their index if there is one. ValueError if there are none."""
     from fastsft import _C
 
     single = file_inside(directory, _PICKLED)

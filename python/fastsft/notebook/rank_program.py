@@ -24,7 +24,7 @@ def main() -> None:
     sys.stdout, sys.stderr = outlet(1, write_through=True), outlet(2, write_through=True)
     threading.Thread(target=_watch_parent, daemon=True).start()
     if job["script"] is None:
-        run_script(lambda: _train(job["arguments"]))
+        run_script(lambda: _train(job["arguments"]), runs_scripts=False)
     else:
         run_script(lambda: _run(job["script"], job["arguments"]))
 

@@ -1,12 +1,13 @@
-"""Check that the methods of a class, of its bases and of an object are those that their files define."""
+"""Find methods, constants and functions that differ from the source file of their class or module."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import NamedTuple
 
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
@@ -14,68 +15,74 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# Of these, whatever Python itself writes into a class of theirs: no file holds it.
+# The code of methods that Python generates for a dataclass: no file has it.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
-# The library itself puts copies of the base's methods into its Auto classes.
+# transformers copies methods of a base into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
+# Options of torch's checkpoint that change how it saves, not what it computes.
+_SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
+# Functions that ask about the machine or complain: another answer changes no result.
+_QUESTIONS = ("is_", "check_", "require", "warn", "logg")
+_NO_EFFECT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "COPY_FREE_VARS", "MAKE_CELL"}
+_ABSENT = object()
 
 
 class Method(NamedTuple):
-    """`where` (module, class and name) is `value`, not what is there in the file; None: not there."""
+    """A name `where` (module, class, method) that has `value` instead of its definition; None: deleted."""
 
     where: str
     value: object
 
     @property
     def name(self) -> str:
-        """Of the method alone."""
+        """Return the name without module and class."""
         return self.where.replace(" ", ".").rpartition(".")[2]
 
 
-_judged: weakref.WeakKeyDictionary[type, tuple[tuple[object, ...], list[Method]]] = (
+_checked: weakref.WeakKeyDictionary[type, tuple[tuple[object, ...], list[Method]]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def foreign_methods(kind: type) -> list[Method]:
-    """The methods of `kind` and its bases that their modules' files do not define so; those of scripts too.
+def replaced_methods(kind: type) -> list[Method]:
+    """Return the methods of `kind` and its bases that differ from their files; methods of scripts, too.
 
-    A method that is only added, under a name that no base has, changes nothing and is left out.
+    An added method whose name no base has changes nothing and is left out.
     """
     state = methods_of(kind)
-    known = _judged.get(kind)
+    known = _checked.get(kind)
     if known is None or known[0] != state:
-        known = (state, list(_foreign(kind)))
-        _judged[kind] = known
+        known = (state, list(_replaced(kind)))
+        _checked[kind] = known
     return known[1]
 
 
-def foreign_methods_of(value: object) -> list[Method]:
-    """Those of an object: set on itself, or `foreign_methods` of its class."""
+def replaced_methods_of(value: object) -> list[Method]:
+    """Return the replaced methods of an object and of its class."""
     kind = type(value)
     own = [
         Method(f"{kind.__module__}.{kind.__qualname__} object's {name}", found)
         for name, found in replaced_on(value).items()
     ]
-    return own + foreign_methods(kind)
+    return own + replaced_methods(kind)
 
 
 def is_class_of(kind: type, package: str) -> bool:
-    """True if a file of `package` defines a class where `kind` says that it is from."""
+    """Return True if a file of `package` defines a class with the module and name of `kind`."""
     home = kind.__module__
     is_theirs = home.startswith(f"{package}.") and home in sys.modules
     return is_theirs and source_of(home).defines_class(kind.__qualname__)
 
 
 def is_own_object(value: object, names: Collection[str]) -> bool:
-    """True if an object is of a class of transformers or torch with one of these names, unchanged."""
+    """Return True for an unchanged object of a library's class with one of these names."""
     kind = type(value)
     is_named = kind.__name__ in names and kind.__module__.split(".")[0] in LIBRARIES
-    return is_named and not foreign_methods_of(value)
+    return is_named and not replaced_methods_of(value)
 
 
 def replaced_on(value: object) -> dict[str, Callable[..., object]]:
-    """Callables that an object has in the place of its class's, by name; its own bound ones left out."""
+    """Return callables, by name, that hide methods of the object's class; without the bound methods."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
     return {
         name: found
@@ -85,7 +92,7 @@ def replaced_on(value: object) -> dict[str, Callable[..., object]]:
 
 
 def methods_of(kind: type) -> tuple[object, ...]:
-    """All that decides what the methods of a class do, to compare with later."""
+    """Return the methods of a class with their code and default values, to compare with later."""
     return tuple(
         (owner, name, *(_inside(part) for part in _parts(value)))
         for owner in kind.__mro__
@@ -95,7 +102,7 @@ def methods_of(kind: type) -> tuple[object, ...]:
     )
 
 
-def _foreign(kind: type) -> Iterator[Method]:
+def _replaced(kind: type) -> Iterator[Method]:
     for position, owner in enumerate(kind.__mro__):
         if _is_of_python(owner):
             continue
@@ -108,13 +115,13 @@ def _foreign(kind: type) -> Iterator[Method]:
 
 
 def _hides(name: str, value: object, bases: Sequence[type]) -> bool:
-    """True if a name that the file does not have is found before what a base has, or makes when asked."""
+    """Return True if an added name hides an attribute of a base."""
     is_made = isinstance(value, property) and any("__getattr__" in vars(base) for base in bases)
     return name[:2] == "__" or is_made or any(name in vars(base) for base in bases)
 
 
 def _missing(owner: type) -> Iterator[Method]:
-    """Methods that the file defines and a script has deleted: then a base's count."""
+    """Yield methods that a script has deleted, so that a base's are called."""
     if owner.__module__ not in sys.modules:
         return
     prefix = f"{owner.__qualname__}."
@@ -156,7 +163,7 @@ def _defines(owner: type, name: str) -> bool:
 
 
 def _is_generated(function: object, home: str) -> bool:
-    """True if dataclasses wrote the function, for a class of `home`."""
+    """Return True if dataclasses generated the function for a class of `home`."""
     return (
         isinstance(function, FunctionType)
         and function.__code__.co_qualname.startswith(_MADE_BY_DATACLASSES)
@@ -165,7 +172,7 @@ def _is_generated(function: object, home: str) -> bool:
 
 
 def _parts(value: object) -> list[object]:
-    """The functions in what a class holds; the thing itself where none is known."""
+    """Return the functions in a class attribute; the attribute itself if it is no known wrapper."""
     if isinstance(value, property):
         return [part for part in (value.fget, value.fset, value.fdel) if part is not None]
     if isinstance(value, functools.cached_property):
@@ -181,7 +188,7 @@ def _inside(function: object) -> tuple[object, ...]:
 
 
 def _is_code(value: object) -> bool:
-    """True if a class attribute is called, not read."""
+    """Return True if a class attribute is called, not read."""
     wrapped = isinstance(value, property | staticmethod | classmethod | functools.cached_property)
     return wrapped or (callable(value) and not isinstance(value, type))
 
@@ -194,3 +201,100 @@ def _is_of_python(owner: type) -> bool:
 def _is_bound(found: object, value: object, name: str) -> bool:
     own = getattr(type(value), name, None)
     return isinstance(found, MethodType) and found.__self__ is value and found.__func__ is own
+
+
+def changed_constants(kind: type, package: str) -> Iterator[Method]:
+    """Yield class attributes of `kind` and its bases in `package` that hold another constant than the file.
+
+    Private names and dataclass fields are left out.
+    """
+    for owner in kind.__mro__:
+        if not is_class_of(owner, package) or "__dataclass_fields__" in vars(owner):
+            continue
+        for name, written in _constants(owner.__module__, owner.__qualname__).items():
+            value = vars(owner).get(name, _ABSENT)
+            if type(value) is not type(written) or value != written:
+                yield Method(
+                    f"{owner.__module__}.{owner.__qualname__}.{name}", None if value is _ABSENT else value
+                )
+
+
+@functools.cache
+def _constants(module: str, qualname: str) -> dict[str, object]:
+    assert module in sys.modules
+    codes = source_of(module).codes.get(qualname, [])
+    return _stored(codes[0]) if len(codes) == 1 else {}
+
+
+def _stored(code: CodeType) -> dict[str, object]:
+    """Return the names of a class body that are set to a constant and nothing else."""
+    found: dict[str, object] = {}
+    others: set[str] = set()
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_NAME":
+            name = str(instruction.argval)
+            if (
+                before is not None
+                and before.opname == "LOAD_CONST"
+                and not isinstance(before.argval, CodeType)
+            ):
+                found[name] = before.argval
+            else:
+                others.add(name)
+        before = instruction
+    return {name: value for name, value in found.items() if name not in others and name[0] != "_"}
+
+
+def replaced_functions(module: str) -> Iterator[Method]:
+    """Yield functions that an imported module defines or imports and a script has replaced."""
+    source, values = source_of(module), vars(sys.modules[module])
+    for name in list(source.codes):
+        if "." in name or name.startswith(_QUESTIONS) or not source.defines(name) or name not in values:
+            continue
+        if not is_defined_there(values[name], module, name):
+            yield Method(f"{module}.{name}", values[name])
+    for name, places in source.imports.items():
+        if name in values and not name.startswith(_QUESTIONS) and _is_other(values[name], places):
+            yield Method(f"{module}.{name}", values[name])
+
+
+def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
+    """Return True if a callable was imported from none of the `places` in the file."""
+    if not callable(value):
+        return False
+    if isinstance(value, functools.partial) and set(value.keywords) <= _SAVING and not value.args:
+        value = value.func
+    origins = [vars(sys.modules[home]).get(name) for home, name in places if name and home in sys.modules]
+    found = [origin for origin in origins if origin is not None]
+    if not found or any(value is origin or _named(value) == _named(origin) for origin in found):
+        return False
+    return not any(_is_written_at(value, home, name) for home, name in places if name)
+
+
+def _is_written_at(value: object, home: str, name: str) -> bool:
+    """Return True if the file of `home` defines the value: then a script has changed its origin."""
+    return home in sys.modules and is_defined_there(value, home, name)
+
+
+def _named(value: object) -> tuple[str, str]:
+    """Return the name of a class, which survives a reload; of another object, its identity."""
+    return (value.__module__, value.__qualname__) if isinstance(value, type) else (str(id(value)), "")
+
+
+def replaces_nothing(method: Method) -> bool:
+    """Return True if neither a method nor its definition in the file does anything."""
+    home, _, name = method.where.rpartition(".")
+    module, _, kind = home.rpartition(".")
+    written = source_of(module).codes.get(f"{kind}.{name}", []) if module in sys.modules else []
+    return _returns_none(plain(method.value)) and bool(written) and all(map(_returns_none, written))
+
+
+def _returns_none(function: object) -> bool:
+    """Return True for a function, or its code, that only returns None."""
+    code = getattr(function, "__code__", function)
+    if not isinstance(code, CodeType):
+        return False
+    instructions = list(dis.get_instructions(code))
+    constants = [each.argval for each in instructions if each.opname in ("LOAD_CONST", "RETURN_CONST")]
+    return all(each.opname in _NO_EFFECT for each in instructions) and constants == [None]

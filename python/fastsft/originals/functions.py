@@ -1,4 +1,4 @@
-"""Check that a function is the one that its module's file defines."""
+"""Check that a function is the one that its module's file defines, and name it in messages."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from fastsft.originals.defaults import has_written_defaults
-from fastsft.originals.source import source_of
+from fastsft.originals.source import has_written_defaults, source_of
 from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 
-# What a decorator's name in a file makes: torch.no_grad() goes through a function of another name.
+# The function that makes a decorator's wrapper, if it has another name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
-_DECORATORS = (
-    "transformers",
-    "torch",
-    "huggingface_hub",
-    "contextlib",
-    "accelerate",
-)  # whose decorators change no result
+# Packages whose decorators change no result.
+_DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib", "accelerate")
 
 
 def plain(value: object) -> Any:
-    """The function in a static, class or bound method, or in a property that can only be read by it."""
+    """Return the function in a static, class or bound method, a cache, or a property."""
     if isinstance(value, staticmethod | classmethod | MethodType):
         return value.__func__
     if isinstance(value, functools._lru_cache_wrapper):
@@ -34,17 +28,16 @@ def plain(value: object) -> Any:
 
 
 def is_defined_there(value: object, module: str, qualname: str) -> bool:
-    """True if `value` is what the def `qualname` of `module` makes, with the decorators written above it.
+    """Return True if the def `qualname` of `module`, with the decorators above it, makes `value`.
 
-    The code and the default values count, not the names that a function gives itself: `functools.wraps`
-    hides nothing.
+    Code and default values are compared, not names: `functools.wraps` hides nothing.
     """
     expected = source_of(module).codes.get(qualname, [])
     return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
 
 
 def is_written_in(value: object, package: str) -> bool:
-    """True if the code of `value` is in a file of `package`, in whatever function."""
+    """Return True if any function in a file of `package` has the code of `value`."""
     function = plain(value)
     if not isinstance(function, FunctionType):
         return False
@@ -59,7 +52,7 @@ def is_written_in(value: object, package: str) -> bool:
 
 
 def uncompiled(value: object) -> object:
-    """The function that torch.compile was given, when `value` is what it made of it."""
+    """Return the function that torch.compile has wrapped; `value` itself if it has not."""
     while is_written_in(value, "torch._dynamo"):
         given = getattr(plain(value), "_torchdynamo_orig_callable", value)
         if given is value:
@@ -84,7 +77,7 @@ def _leads_to(function: object, module: str, qualname: str, expected: list[CodeT
 
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
-    """True if `function` is the wrapper that one of these decorators of torch or transformers makes."""
+    """Return True if one of these decorators makes a wrapper such as `function`."""
     if is_written_in(function, "torch._dynamo.mutation_guard"):  # counts modules, around Module.__init__
         return True
     if not any(is_written_in(function, home) for home in _DECORATORS):
@@ -100,7 +93,7 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
 
 
 def _contexts_of(function: FunctionType) -> Iterator[str]:
-    """Names of the libraries' functions that made the contexts which a wrapper of contextlib enters."""
+    """Yield the names of the context managers that a wrapper of contextlib enters."""
     for cell in function.__closure__ or ():
         maker = getattr(cell.cell_contents, "func", None)
         if isinstance(maker, FunctionType) and any(is_written_in(maker, home) for home in _DECORATORS):
@@ -108,7 +101,7 @@ def _contexts_of(function: FunctionType) -> Iterator[str]:
 
 
 def _code_of(function: FunctionType, home: str) -> CodeType:
-    """Its code, under the name that the file `home` has for it."""
+    """Return the function's code, under its name in the file of `home`."""
     code = function.__code__
     for qualname in RENAMED_CODE.get(home, ()):
         named = code.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
@@ -118,7 +111,7 @@ def _code_of(function: FunctionType, home: str) -> CodeType:
 
 
 def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
-    """Those that its closure holds, as a decorator's does."""
+    """Yield the functions in a closure, such as a decorator's."""
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
@@ -129,5 +122,34 @@ def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
 
 
 def _is_module_of(function: FunctionType, module: str) -> bool:
-    """True if the names in `function` are those of the module, not of a copy."""
+    """Return True if `function` reads the names of the module, not of a copy."""
     return function.__globals__ is vars(sys.modules[module]) if module in sys.modules else False
+
+
+def described(value: object) -> str:
+    """Return module.name of a function or class; of another object, of its class.
+
+    The name of the code follows if a function has taken another's name, as by functools.wraps.
+    """
+    if isinstance(value, functools.partial):
+        return f"functools.partial of {described(value.func)}"
+    if value is None:
+        return "nothing"
+    value = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    name = getattr(value, "__qualname__", None)
+    if name is None:
+        return f"an object of {described(type(value))}"
+    text = f"{getattr(value, '__module__', None) or 'builtins'}.{name}"
+    if _has_other_defaults(value):
+        return f"{text} with other default values"
+    if not isinstance(value, FunctionType) or value.__code__.co_qualname == name:
+        return text
+    return f"{text} (its code: {value.__globals__.get('__name__')}.{value.__code__.co_qualname})"
+
+
+def _has_other_defaults(value: object) -> bool:
+    if not isinstance(value, FunctionType):
+        return False
+    home = str(value.__globals__.get("__name__"))
+    is_written = home in sys.modules and source_of(home).holds(value.__code__)
+    return is_written and not has_written_defaults(value, home)

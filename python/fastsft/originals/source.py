@@ -1,4 +1,4 @@
-"""The source file of an imported module, whatever a script has put into the module since."""
+"""The code, imports, decorators and default values in a module's source file, which no script changes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import functools
 import importlib.util
 import inspect
 import sys
+import textwrap
+import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
-from types import CodeType
+from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType
+
+_UNKNOWN = object()  # the value of an expression that only running the file would tell, such as a call
 
 
 class ModuleSource:
-    """The code of an imported module's file, as the import system finds it (compiled once, from its cache).
+    """The file of an imported module, compiled once from the cache of the import system.
 
-    `codes`: of all functions and classes in it, by qualified name; several where a name is defined twice.
-    Empty for what is not written in Python.
+    `codes`: code objects of its functions and classes by qualified name, several if a name is defined
+    twice; empty for a module that is not written in Python.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,20 +35,20 @@ class ModuleSource:
                 self.codes[code.co_qualname].append(code)
 
     def defines(self, qualname: str) -> bool:
-        """True if a def of this name is there."""
+        """Return True if the file has a def of this name."""
         return any(code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def defines_class(self, qualname: str) -> bool:
-        """True if a class of this name is there."""
+        """Return True if the file has a class of this name."""
         return any(not code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def holds(self, code: CodeType) -> bool:
-        """True if exactly this code is written here, under whatever decorator or function."""
+        """Return True if the file has exactly this code."""
         return code in self.codes.get(code.co_qualname, ())
 
     @functools.cached_property
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Module and name (None: the module itself) of what the module imports, by the name it has here."""
+        """Map each imported name to its modules and its names there (None: the module itself)."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
         for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
@@ -50,7 +56,7 @@ class ModuleSource:
 
     @functools.cached_property
     def lines(self) -> list[str]:
-        """The text; none where there is no file."""
+        """Return the lines of the file; no line if there is no file."""
         loader = getattr(getattr(sys.modules[self.name], "__spec__", None), "loader", None)
         text = getattr(loader, "get_source", lambda _: None)(self.name)
         return (text or "").splitlines(keepends=True)
@@ -63,7 +69,7 @@ class ModuleSource:
         return found
 
     def decorators(self, qualname: str) -> set[str]:
-        """The last names of the decorators that are written above a def."""
+        """Return the last names of the decorators above a def."""
         return self._decorators.get(qualname, set())
 
     def _package(self) -> str:
@@ -73,12 +79,12 @@ class ModuleSource:
 
 @functools.cache
 def source_of(name: str) -> ModuleSource:
-    """The source of an imported module; KeyError for one that is not imported."""
+    """Return the source of an imported module; KeyError if it is not imported."""
     return ModuleSource(name)
 
 
 def nested_codes(code: CodeType) -> Iterator[CodeType]:
-    """The codes inside of `code`, at any depth."""
+    """Yield the code objects inside of `code`, at any depth."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -96,9 +102,9 @@ def _code_of(name: str) -> CodeType | None:
 
 
 def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
-    """(name here, module, name there) of the import statements of a module's own level.
+    """Yield (name here, module, name there) of the import statements at module level.
 
-    code: of the module. package: the one that it is in.
+    code: the module's. package: the package of the module.
     """
     before: list[object] = [None, None]
     module, names, taken = "", None, None
@@ -140,3 +146,119 @@ def _last_name(decorator: ast.expr) -> str:
     if isinstance(decorator, ast.Call):
         decorator = decorator.func
     return decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
+
+
+def names_in(module: str) -> set[str]:
+    """Return all names in functions of a module of transformers, which need not be imported."""
+    code = _compiled(module)
+    functions = [] if code is None else nested_codes(code)
+    return {name for part in functions if part.co_flags & inspect.CO_OPTIMIZED for name in part.co_names}
+
+
+def imported_by(module: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of all that the module would import from modules that are imported already."""
+    code = _compiled(module)
+    for _, home, name in () if code is None else imports_of(code, module.rpartition(".")[0]):
+        loaded = sys.modules.get(home)
+        if name is not None and home.startswith("transformers.") and name in vars(loaded or object):
+            yield home, name
+
+
+@functools.cache
+def _compiled(module: str) -> CodeType | None:
+    """Compile a module of transformers without running it; None if it is not installed."""
+    spec = importlib.util.find_spec("transformers")
+    folders = (spec.submodule_search_locations if spec is not None else None) or []
+    for folder in folders:
+        path = Path(folder, *module.split(".")[1:]).with_suffix(".py")
+        if path.is_file():
+            try:
+                return SourceFileLoader(module, str(path)).get_code(module)
+            except (ImportError, OSError, SyntaxError):
+                return None
+    return None
+
+
+def has_written_defaults(function: FunctionType, module: str) -> bool:
+    """Return True if `__defaults__` and `__kwdefaults__` are those of the def in the file of `module`.
+
+    Literals and names are compared, not other expressions or lambdas. An imported name stands for its
+    origin, even if a script has replaced it since.
+    """
+    written = _arguments(module, function.__code__.co_firstlineno)
+    if written is None or function.__code__.co_name == "<lambda>":
+        return True
+    names, values = _Names(function.__globals__, module), function.__defaults__ or ()
+    by_name = function.__kwdefaults__ or {}
+    expected = {
+        argument.arg: node
+        for argument, node in zip(written.kwonlyargs, written.kw_defaults, strict=True)
+        if node is not None
+    }
+    return (
+        len(values) == len(written.defaults)
+        and by_name.keys() == expected.keys()
+        and all(map(lambda node, value: _agrees(node, value, names), written.defaults, values))
+        and all(_agrees(node, by_name[name], names) for name, node in expected.items())
+    )
+
+
+@functools.cache
+def _arguments(module: str, line: int) -> ast.arguments | None:
+    """Return the parameters of the def at `line` (its first decorator's); None without a def."""
+    text = _header(source_of(module).lines[line - 1 :])
+    for ending in ("", "\n pass"):
+        try:
+            found = ast.parse(textwrap.dedent(text).rstrip() + ending).body
+        except SyntaxError:
+            continue
+        if len(found) == 1 and isinstance(found[0], ast.FunctionDef | ast.AsyncFunctionDef):
+            return found[0].args
+    return None
+
+
+def _header(lines: list[str]) -> str:
+    """Return the decorators and the head of the def that `lines` begin with."""
+    is_inside = False
+    try:
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            is_inside = is_inside or token.string == "def"
+            if is_inside and token.type == tokenize.NEWLINE:
+                return "".join(lines[: token.end[0]])
+    except (tokenize.TokenError, SyntaxError, StopIteration):
+        pass
+    return ""
+
+
+class _Names:
+    """The values of names in a file."""
+
+    def __init__(self, now: Mapping[str, object], module: str) -> None:
+        self._now, self._imports = now, source_of(module).imports
+
+    def get(self, name: str) -> object:
+        """Return the value; _UNKNOWN without one."""
+        for home, original in self._imports.get(name, ()):
+            there = vars(sys.modules.get(home, object))
+            if original in there:
+                return there[original]
+        return self._now.get(name, _UNKNOWN)
+
+
+def _agrees(node: ast.expr, value: object, names: _Names) -> bool:
+    expected = _value(node, names)
+    if expected is _UNKNOWN or expected is value:
+        return True
+    return type(expected) is type(value) and bool(expected == value)
+
+
+def _value(node: ast.expr, names: _Names) -> object:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, names)
+        return _UNKNOWN if owner is _UNKNOWN else getattr(owner, node.attr, _UNKNOWN)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _UNKNOWN

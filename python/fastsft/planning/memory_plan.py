@@ -76,7 +76,7 @@ class Setting:
         shared = self.world_size > 1 and self.state.strategy != "no_shard"
         return shared and self.state.grad_dtype == "float32"
 
-    def with_called(self, sizes: CalledSizes | None) -> Setting:
+    def with_generic(self, sizes: CalledSizes | None) -> Setting:
         """Return a copy with the activation estimates of a generic model."""
         return replace(self, called=sizes)
 

@@ -16,13 +16,12 @@ from fastsft.program.error_file import write_error_file
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
-from fastsft.ranks.refused_place import tell_waiting_ranks
-from fastsft.ranks.roll_call import meeting_name
+from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.early_interrupt import raise_at_interrupt
 from fastsft.runtime.errors import RunStoppedError
 from fastsft.runtime.file_calls import explained, is_of_limits
-from fastsft.runtime.place import PlaceError, launch_or_alone
+from fastsft.runtime.place import PlaceError, launch_or_alone, no_script_runs
 from fastsft.runtime.standard_streams import make_best_effort, say
 from fastsft.runtime.terminal_text import fitted, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
@@ -32,8 +31,10 @@ EXIT_PEER_LOST = 3
 _OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records and batches"
 
 
-def run_script(script: Callable[[], object]) -> None:
+def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> None:
     """Call `script` and close the process groups; leaves with the statuses of docs/signals.md.
+
+    runs_scripts: False if only fastsft's own code runs, so that a Trainer need not look for patches.
 
     Without a launcher several GPUs get a rank each first (program/self_launch.py).
 
@@ -42,6 +43,8 @@ def run_script(script: Callable[[], object]) -> None:
     raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
     cleaning up, which would wait for the others.
     """
+    if not runs_scripts:
+        no_script_runs()
     raise_at_interrupt()
     make_best_effort()
     gc.freeze()  # the last collection looks at what comes now, not at all of torch: a fifth of a second
@@ -99,7 +102,7 @@ def run_script(script: Callable[[], object]) -> None:
 
 
 def _place_of(error: OSError) -> str:
-    """The module of fastsft in which the system refused something that has no name of a file."""
+    """Return the fastsft module in which the system refused a call without a file name."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fastsft" in frame.filename]
     return f"in {names[-1]}" if names else "this process"
 

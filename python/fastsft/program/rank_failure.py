@@ -23,7 +23,7 @@ class RankFailed(RuntimeError):
 
 
 def failure_of(ranks: Ranks) -> Exception | None:
-    """The error to raise for ranks that have all left; None when every one was content, or we stopped them.
+    """Return the error of ranks that have all exited; None if all succeeded, or were stopped on request.
 
     The first that failed by itself is to blame: not one that lost another, nor one that we ended. ValueError
     for what the user can fix.
@@ -48,7 +48,7 @@ def _stopped(ranks: Ranks) -> Exception | None:
 
 
 def last_words(lines: list[str]) -> str:
-    """From the last error message or traceback on; else the last 20 lines."""
+    """Return the lines from the last error message or traceback on, else the last 20."""
     starts = [number for number, line in enumerate(lines) if is_error(line)]
     # An exception that led to another one is printed before it.
     while len(starts) > 1 and _leads_to_next(lines[starts[-2] : starts[-1]]):

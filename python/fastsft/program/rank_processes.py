@@ -123,7 +123,7 @@ class Ranks:
             rank.end(number)
 
     def _let_leave(self) -> None:
-        """An error of this process costs the ranks no step: they save, unless that takes too long."""
+        """Let the ranks save before an error of this process ends them, unless saving takes too long."""
         self.end(signal.SIGTERM)
         end, before = time.monotonic() + _SECONDS_TO_LEAVE, self._interrupts.count
         with suppress(KeyboardInterrupt):

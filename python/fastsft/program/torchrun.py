@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _status(error: ChildFailedError) -> int:
-    """Of the first failure; a line for a rank that was killed, which has said nothing."""
+    """Return the status of the first failure; print a line for a killed rank, which has printed none."""
     rank, failure = error.get_first_failure()
     if failure.exitcode >= 0:
         return int(failure.exitcode)

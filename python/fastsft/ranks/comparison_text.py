@@ -11,7 +11,7 @@ _NOTHING = ""  # no text of JSON: the rank does not know this fact
 
 
 def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
-    """Text about facts that are not the same on all ranks. reports: by rank, texts of JSON by name."""
+    """Say which facts differ between ranks. reports: JSON texts by name, by rank."""
     names = list(dict.fromkeys(name for report in reports.values() for name in report))
     values = {name: {rank: report.get(name, _NOTHING) for rank, report in reports.items()} for name in names}
     different = [name for name in names if len(set(values[name].values())) > 1]
@@ -24,7 +24,7 @@ def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
 
 
 def _held(values: Mapping[int, str]) -> str:
-    """`ranks 0 to 2 have 1e-05, rank 3 has 2e-05`."""
+    """Write `ranks 0 to 2 have 1e-05, rank 3 has 2e-05`."""
     by_value: dict[str, list[int]] = {}
     for rank, value in values.items():
         by_value.setdefault(value, []).append(rank)
@@ -35,7 +35,7 @@ def _held(values: Mapping[int, str]) -> str:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0 to 2`, `ranks 0, 2 to 5`; ranks in ascending order."""
+    """Write `rank 3`, `ranks 0 to 2`, `ranks 0, 2 to 5`; ranks in ascending order."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][1] + 1:
@@ -47,7 +47,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def _shown(text: str) -> str:
-    """As a person writes it: words without quotes, none for null."""
+    """Write a JSON text as a person would: words without quotes, none for null."""
     if text == _NOTHING:
         return "nothing"
     value = json.loads(text)

@@ -1,4 +1,4 @@
-"""A rank whose launcher is gone says so and leaves, with a checkpoint if there is something to save."""
+"""The watch over torchrun: a rank whose launcher is gone says so and leaves, as after SIGTERM."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
 
 @contextlib.contextmanager
 def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Inside, in a process that torchrun started, the end of torchrun is answered as SIGTERM is.
+    """Treat the end of torchrun as a SIGTERM while the block runs, in a process of torchrun.
 
-    Else such ranks wait for each other for as long as a collective may take: nobody is left who would end
-    them, and the store that torchrun served is gone. In other processes nothing is watched: a shell that
-    starts ranks in the background may leave.
+    Else such ranks would wait for each other as long as a collective may take: nobody is left to end them,
+    and torchrun's store is gone. Other processes are not watched: a shell that starts ranks in the background
+    may leave.
     """
     env = os.environ if environ is None else environ
     if _OF_TORCHRUN not in env:

@@ -174,7 +174,7 @@ def _decoded_numbers(value: tuple[Any, ...]) -> Any:
 def _dtype(name: str) -> torch.dtype:
     import torch
 
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"a peer sent the dtype {name[:50]!r}")
-    return found
+    return dtype

@@ -1,4 +1,4 @@
-"""The process groups that ranks and the engine communicate through."""
+"""The process groups of ranks and engine, and the small collectives on the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import fastsft
 from fastsft.ranks.plain_values import Unsendable, from_bytes, to_bytes
-from fastsft.ranks.roll_call import RollCall
+from fastsft.ranks.rendezvous import RollCall
 from fastsft.ranks.store import (
     forget_own_store,
     is_one_machine,
@@ -55,9 +55,9 @@ _groups: dict[int, Groups] = {}
 def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
     """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
 
-    `timeout_seconds`: how long a collective may take. `device`: where the tensors are that the groups carry
-    ("cuda:0" takes NCCL); objects of Python always travel through gloo. `node_size`: ranks that follow each
-    other and make a node, a divisor of their number; 0: all are one. RuntimeError when the ranks do not meet.
+    timeout_seconds: limit of a collective. device: of the groups' tensors ("cuda:0" takes NCCL); Python
+    objects always travel through gloo. node_size: number of consecutive ranks that make a node, a divisor of
+    all; 0: all ranks. RuntimeError if the ranks do not meet.
     """
     if node_size not in _groups:
         with host_collective("making of the groups"):
@@ -68,9 +68,9 @@ def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0)
 def meet(timeout_seconds: float = 1800) -> None:
     """Meet the other ranks, and make the group that carries objects; later calls do nothing.
 
-    `join` does it, too; what all groups depend on can be compared before. Says who is missing (roll_call.py).
-    RuntimeError when the ranks do not meet in time; ValueError for an environment that makes no sense, and
-    for ranks that cannot work together.
+    `join` does this, too; a call before it lets ranks compare the settings of the groups. Missing ranks are
+    told (rendezvous.py). RuntimeError if the ranks do not meet in time; ValueError for an environment that
+    makes no sense, and for ranks that cannot work together.
     """
     place = launch()
     if place.world_size == 1:
@@ -95,9 +95,9 @@ def meet(timeout_seconds: float = 1800) -> None:
 
 
 def _leave_at_exit() -> None:
-    """A script's process ends: a thread of gloo that then lets a tensor of Python go would abort it.
+    """Leave when a script ends: a thread of gloo that releases a tensor after Python would abort it.
 
-    After an exception the other ranks may go on without us, and nobody waits for them.
+    Not after an exception: the other ranks may go on without this one, and nobody waits for them.
     """
     if not hasattr(sys, "last_type"):
         leave()
@@ -180,7 +180,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
 
 def _prepare_environment(place: Launch) -> None:
-    """Set what torchrun sets, for a SLURM step; and the interface of gloo, where nobody chose one.
+    """Set torchrun's variables for a SLURM step, and the interface of gloo if nobody chose one.
 
     Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
     address of the machine's name, which is often one that other machines cannot reach.
@@ -208,7 +208,7 @@ def leave() -> None:
 
 
 def stay() -> None:
-    """The groups are not closed when the process ends."""
+    """Leave the groups open when the process ends."""
     atexit.unregister(_leave_at_exit)
 
 
@@ -235,9 +235,9 @@ def gather_objects(value: T, place: Launch | None = None) -> list[T]:
         mine = to_bytes(Unsendable(str(error)))
     with host_collective("exchange of objects"):
         values = [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
-    for rank, found in enumerate(values):
-        if isinstance(found, Unsendable):
-            raise TypeError(f"rank {rank}: {found.reason}")
+    for rank, received in enumerate(values):
+        if isinstance(received, Unsendable):
+            raise TypeError(f"rank {rank}: {received.reason}")
     return values
 
 
@@ -257,7 +257,7 @@ def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:
 
 @contextlib.contextmanager
 def host_collective(what: str) -> Iterator[None]:
-    """Errors of torch inside become a CollectiveError that names rank, step, phase and `what`."""
+    """Turn errors of torch inside into a CollectiveError that names rank, step, phase and `what`."""
     try:
         yield
     except RuntimeError as error:

@@ -1,24 +1,38 @@
-"""One rank does a job, the others take over what it made.
+"""Rank 0 works, and the others wait for it or take over its product.
 
-Nobody waits inside a collective: ranks/progress_wait.py.
+They wait through the store of the process group, outside any collective, so that --ddp_timeout does not
+count. The working rank counts its progress up in the store. The waiting ranks look at the count: it is their
+progress, too, so that the deadline of their phase (runtime/timeouts.py) ends them if that rank is stuck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from fastsft.ranks.process_group import join
-from fastsft.ranks.progress_wait import Pulse, announce, wait_for
+from fastsft.ranks.process_group import host_collective, join
+from fastsft.runtime.needed_threads import start_needed
 from fastsft.runtime.place import launch
-from fastsft.runtime.timeouts import heard_by
+from fastsft.runtime.timeouts import heard_by, note_progress
 
-_round = count()
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_WAIT_SECONDS = 1
+_PULSE_SECONDS = 0.25  # progress is passed on no more often
+_BEAT_SECONDS = 1.0
+_turn = count()
+
+T = TypeVar("T")
 
 
 class Made(Protocol):
-    """The product of a job; `cache` names the file to take it over from, and its key."""
+    """The product of a job; `cache` is the file that other ranks read it from, and its key."""
 
     cache: tuple[str, str] | None
 
@@ -29,41 +43,118 @@ class Made(Protocol):
 Result = TypeVar("Result", bound=Made)
 
 
-def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> Result:
-    """The product of global rank 0, on every rank. Every rank must call it, in the same order.
+def while_first_works(work: Callable[[], T]) -> T | None:
+    """Return the result of `work` on global rank 0; None elsewhere, once it is done. Every rank must call it.
 
-    `take(key)`: reads what was made under `key`, None when it cannot be seen from here. Then the first rank
-    of that machine makes it again for its machine. A rank that is told of a failure makes it itself, and
-    fails for the same reason. Waits through the store of the process group, as long as the maker lives and
-    comes on.
+    For work whose progress nobody can see, such as an upload: while the process lives it counts as progress.
+    Errors of `work` are raised on rank 0 alone.
     """
-    place, turn = launch(), next(_round)
+    place, name = launch(), f"fastsft/first/{next(_turn)}"
+    if place.world_size == 1:
+        return work()
+    if place.rank != 0:
+        _wait_for(name)
+        return None
+    try:
+        with heard_by(_Pulse(name)), _heartbeat():
+            return work()
+    finally:
+        _store().set(name, "done")
+
+
+def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> Result:
+    """Return the product of global rank 0, on every rank. Every rank must call it, in the same order.
+
+    `take(key)` reads the product that was made under `key`; None if this machine does not see it. Then the
+    first rank of the machine makes it again for its machine. A rank that hears of a failure makes the product
+    itself, and fails for the same reason.
+    """
+    place, name = launch(), f"fastsft/relay/{next(_turn)}"
     join()
-    leader = place.rank - place.local_rank
     if place.rank == 0:
-        return _make(make, f"fastsft/relay/{turn}/0")
-    key = wait_for(f"fastsft/relay/{turn}/0")
-    found = take(key) if key else None
-    if found is not None and place.local_rank != 0:
-        return found
+        return _make(make, f"{name}/0")
+    key = _wait_for(f"{name}/0")
+    product = take(key) if key else None
     if place.local_rank == 0:
-        if found is None:
-            return _make(make, f"fastsft/relay/{turn}/{place.rank}")
-        announce(f"fastsft/relay/{turn}/{place.rank}", key)
-        return found
-    if leader != 0 and key:
-        key = wait_for(f"fastsft/relay/{turn}/{leader}")
-        found = take(key) if key else None
-    return found if found is not None else make()
+        if product is None:
+            return _make(make, f"{name}/{place.rank}")
+        _store().set(f"{name}/{place.rank}", key)
+    leader = place.rank - place.local_rank
+    if product is None and leader != 0 and key:
+        key = _wait_for(f"{name}/{leader}")
+        product = take(key) if key else None
+    return product if product is not None else make()
 
 
 def _make(make: Callable[[], Result], name: str) -> Result:
     key = ""
     try:
-        with heard_by(Pulse(name)):
-            made = make()
-        if made.cache is not None and not made.faults:
-            key = made.cache[1]
-        return made
+        with heard_by(_Pulse(name)):
+            product = make()
+        if product.cache is not None and not product.faults:
+            key = product.cache[1]
+        return product
     finally:
-        announce(name, key)
+        _store().set(name, key)
+
+
+class _Pulse:
+    """Passes the progress of this rank on to the ranks that wait for `name`."""
+
+    def __init__(self, name: str) -> None:
+        self._key, self._last = _pulse_key(name), 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._last >= _PULSE_SECONDS:
+            self._last = now
+            _store().add(self._key, 1)
+
+
+@contextmanager
+def _heartbeat() -> Iterator[None]:
+    """Note progress every second, on a thread that stops with the process, while the block runs."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_BEAT_SECONDS):
+            note_progress()
+
+    thread = threading.Thread(target=beat, name="fastsft-heartbeat", daemon=True)
+    start_needed(thread, "signs of life to other ranks")
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _wait_for(name: str) -> str:
+    """Return the text that is set under `name`. CollectiveError when the store is gone.
+
+    Many short waits instead of a long one: interrupts are heard, and the progress of the working rank.
+    """
+    pulse = 0
+    while True:
+        try:
+            _store().wait([name], timedelta(seconds=_WAIT_SECONDS))
+            return str(_store().get(name).decode())
+        except RuntimeError as error:
+            if "timeout" not in str(error).lower():
+                with host_collective("waiting for what another rank makes"):
+                    raise
+        with host_collective("waiting for what another rank makes"):
+            heard = int(_store().add(_pulse_key(name), 0))
+        if heard != pulse:
+            pulse = heard
+            note_progress()
+
+
+def _pulse_key(name: str) -> str:
+    return f"{name}/pulse"
+
+
+def _store() -> Store:
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()

@@ -1,4 +1,4 @@
-"""Meeting place of the ranks of one machine: a store that no other machine can reach."""
+"""The stores at which ranks meet, and this process's second connection to the store of its group."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.ranks.timed_store import BoundedStore
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 LOOPBACK = "127.0.0.1"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
 _CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
 _own: tuple[Store, BoundedStore] | None = None  # the default store, and our connection to it
@@ -32,9 +34,9 @@ _making = threading.Lock()
 class HeldPort:
     """A free port of this machine for MASTER_PORT, kept from every other program until `close`.
 
-    The socket is bound and never listens: the kernel gives its port to nobody who asks for any, and with
-    SO_REUSEADDR on both sides rank 0, which asks for this one, listens on it all the same. A port that is
-    looked up and let go can be given away before rank 0 comes.
+    The socket is bound and never listens: the kernel gives its port to no program that asks for any port, and
+    with SO_REUSEADDR on both sides rank 0, which asks for this port, can listen on it. A port that is looked
+    up and released can be given away before rank 0 comes.
     """
 
     def __init__(self) -> None:
@@ -44,14 +46,14 @@ class HeldPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """To be called when the ranks have met, or are gone; a second time does nothing."""
+        """Release the port, once the ranks have met, or are gone; a second call does nothing."""
         self._socket.close()
 
 
 def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Store:
-    """A TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts anyone, without a password.
+    """Make a TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts every machine.
 
-    RuntimeError when the port is taken, or rank 0 does not come within the timeout.
+    RuntimeError if the port is taken, or rank 0 does not come within the timeout.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -77,9 +79,9 @@ def serves_store(env: Mapping[str, str]) -> bool:
 
 
 def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool) -> Store:
-    """The store at MASTER_ADDR and MASTER_PORT that all ranks know: torchrun's, or one that rank 0 makes.
+    """Connect to the store at MASTER_ADDR and MASTER_PORT: torchrun's, or a store that rank 0 makes.
 
-    here: all ranks share this machine (`loopback_store`). Waits for no rank but for the server.
+    here: all ranks share this machine (`loopback_store`). Waits for the server, and for no other rank.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -95,9 +97,9 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
 
 
 def _of_attempt(store: Store) -> Store:
-    """torchrun's store outlives the ranks that it starts again: each attempt has names of its own.
+    """Give each attempt of torchrun names of its own, as torch's rendezvous does.
 
-    As torch's own meeting has them; what an earlier attempt wrote is never read.
+    torchrun's store outlives the ranks that it starts again; keys of an earlier attempt are never read.
     """
     if not serves_store(os.environ):
         return store
@@ -107,7 +109,7 @@ def _of_attempt(store: Store) -> Store:
 
 
 def visitors_store(host: str, port: int, world_size: int) -> Store:
-    """The store that somebody serves there. RuntimeError where there is none, within seconds."""
+    """Connect to the store at an address. RuntimeError, within seconds, if nobody serves one."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     timeout = timedelta(seconds=_PAUSES_SECONDS)
@@ -117,11 +119,11 @@ def visitors_store(host: str, port: int, world_size: int) -> Store:
 
 
 def own_store() -> BoundedStore:
-    """This process's second connection to the store of its process group, for threads next to the training.
+    """Return this process's second connection to its group's store, for threads next to the training.
 
-    On the first connection whoever waits keeps all others out; on this one every call must be a quick one,
-    and those who call wait no longer than they say, else as long as a collective may take. It is made once:
-    with the groups of `join`, or at the first call where somebody else made the group, which does not wait.
+    A call that waits on the first connection keeps all other threads out; on this connection every call must
+    be quick, and callers wait no longer than they say, else as long as a collective may take. It is made
+    once: with the groups of `join`, or at the first call if another program made the group, without waiting.
     """
     from torch.distributed import distributed_c10d
 
@@ -137,7 +139,7 @@ def own_store() -> BoundedStore:
 
 
 def _connection(default: Store, usual: timedelta) -> Store:
-    """With the store's usual timeout it would wait for a lost rank 0 as long as a collective may take."""
+    """Clone the store with a short timeout: the usual one waits for a lost rank 0 like a collective."""
     default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
     try:
         made: Store = default.clone()  # type: ignore[attr-defined]  # torch's stub has none
@@ -148,10 +150,10 @@ def _connection(default: Store, usual: timedelta) -> Store:
 
 
 def exchange_number(occasion: str) -> int:
-    """The number of times that this process has been asked for `occasion` since its process group was made.
+    """Count the calls for `occasion` since the process group was made, to give each exchange its own names.
 
-    For names in the store that no two exchanges share. All ranks ask in the same order, and a process that
-    replaces a dead one in a new group begins where the others do.
+    All ranks call in the same order, and a process that replaces a dead one in a new group begins with the
+    same number as the others.
     """
     from torch.distributed import distributed_c10d
 
@@ -166,12 +168,12 @@ def exchange_number(occasion: str) -> int:
 
 
 def open_own_store() -> None:
-    """Make the second connection now. RuntimeError when the store is gone, or silent."""
+    """Make the second connection now. RuntimeError if the store is gone, or silent."""
     own_store().open(2 * _CONNECT_SECONDS + _PAUSES_SECONDS)
 
 
 def forget_own_store() -> None:
-    """With the group: a connection keeps its store, which on rank 0 listens at a port."""
+    """Close the second connection, with the group: it keeps the store, which listens on rank 0."""
     with _making:
         _close_own()
 
@@ -191,3 +193,9 @@ def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str,
     # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
     return told or env.get("MASTER_ADDR") in (None, "localhost", LOOPBACK)
+
+
+@functools.cache
+def machine() -> str:
+    """Name the running kernel, whose device numbers tell files apart; host names may be equal."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()

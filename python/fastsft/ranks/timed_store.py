@@ -1,8 +1,8 @@
 """A store whose calls end in time, whatever its server does.
 
 torch's TCPStore waits for its server's answer without a limit, also when it connects and in a `wait` whose
-time is over, and keeps every other thread out meanwhile: where the server's process is frozen, so is whoever
-asks.
+time is over, and keeps every other thread out meanwhile: if the server's process is frozen, so are its
+clients.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class SilentStoreError(RuntimeError):
 
 
 class BoundedStore:
-    """A store that one thread asks, in the order of the calls; a caller waits for `limit_s` at most.
+    """A store whose calls are made by one thread, in order; a caller waits for `limit_s` at most.
 
-    connect: gives the store, on that thread. limit_s: seconds, of calls that have no limit of their own. A
-    call that was given up is made nevertheless when the server goes on, before any later one: what others
-    were to hear, they will. Safe from many threads. RuntimeError from every call where `connect` raised it.
+    connect: returns the store, on that thread. limit_s: seconds, for calls without a limit of their own. When
+    the server goes on, a call that its caller gave up is made nevertheless, before any later call, so that
+    other ranks hear it. Safe from many threads. If `connect` raised RuntimeError, so does every call.
     """
 
     def __init__(self, connect: Callable[[], Store], limit_s: float) -> None:
@@ -63,11 +63,11 @@ class BoundedStore:
         return self._connected.done() and self._connected.exception() is not None
 
     def run(self, work: Callable[[Store], T], limit_s: float | None = None) -> T:
-        """`work(store)`. SilentStoreError when that has not ended within `limit_s`."""
+        """Return `work(store)`. SilentStoreError if it has not ended within `limit_s`."""
         return self._wait(self._put(work), self._limit_s if limit_s is None else limit_s)
 
     def later(self, work: Callable[[Store], object]) -> None:
-        """`work(store)`, for which nobody waits, and of whose failure nobody hears."""
+        """Queue `work(store)`, whose end nobody waits for, and whose failure nobody hears of."""
         self._put(work)
 
     def set(self, key: str, value: str) -> None:
@@ -90,7 +90,7 @@ class BoundedStore:
 
     @contextlib.contextmanager
     def beating(self, key: str, seconds: float) -> Iterator[Beat]:
-        """Inside, 1 is added to `key` every so many seconds: this process lives."""
+        """Add 1 to `key` every so many seconds while the block runs, as a sign of life."""
         self._beats[key] = beat = Beat(seconds)
         self.later(lambda store: None)  # the thread may be waiting without a limit
         try:
@@ -99,7 +99,7 @@ class BoundedStore:
             del self._beats[key]
 
     def close(self) -> None:
-        """Let the store go, once all calls have been made, of which a silent one is not waited for long."""
+        """Close the connection after all calls; a silent call is waited for half a second only."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -114,7 +114,7 @@ class BoundedStore:
 
     def _wait(self, future: Future[T], limit_s: float) -> T:
         try:
-            # Twice: a process that was stopped itself finds its time over before the store had any.
+            # Twice: a process that was stopped itself finds its time over though the store had none.
             for seconds in (limit_s, _GRACE_S):
                 with contextlib.suppress(TimeoutError):
                     return future.result(seconds)
@@ -146,7 +146,7 @@ class BoundedStore:
 
 
 class _Job(Generic[T]):
-    """A call, and where its caller waits."""
+    """A call, and the future on which its caller waits."""
 
     def __init__(self, connected: Future[Store], work: Callable[[Store], T], future: Future[T]) -> None:
         self._connected, self._work, self._future = connected, work, future
@@ -160,7 +160,7 @@ class _Job(Generic[T]):
 
 
 class Beat:
-    """Times of the signs of life. seconds: from one to the next, at least."""
+    """Times of the signs of life of this process. seconds: the least time between two signs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last, self._longest = seconds, time.monotonic(), 0.0
@@ -175,5 +175,5 @@ class Beat:
         return True
 
     def longest_gap(self) -> float:
-        """Seconds without a sign of life, at most, until now."""
+        """Return the longest time without a sign of life until now, in seconds."""
         return max(self._longest, time.monotonic() - self._last)

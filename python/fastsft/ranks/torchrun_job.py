@@ -1,4 +1,4 @@
-"""The job of torchrun that ranks belong to: it starts them again after a failure (`--max-restarts`)."""
+"""The torchrun job of the ranks, which starts them again after a failure (`--max-restarts`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 
 
 def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
-    """Names of the torchrun process that started this rank, and of the start; None without torchrun.
+    """Name the torchrun process that started this rank, and the start; None without torchrun.
 
-    The process is known by its folder of logs, which is made for it alone (.../<run id>_<random>/attempt_N/
-    <rank>/error.json): a run's id is "none" where nobody chose one. The number of the attempt does not count
-    starts for the sake of another machine; each has sessions of its own.
+    The log folder identifies the process, because it alone has it (.../<run id>_<random>/attempt_N/<rank>/
+    error.json); the run's id is "none" if nobody chose one. The number of the attempt does not count starts
+    because of another machine, but each start has sessions of its own.
     """
     env = os.environ if environ is None else environ
     path = env.get(_ERROR_FILE)
@@ -31,15 +31,15 @@ def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | Non
 
 
 def starts_of_job() -> dict[str, str]:
-    """The torchrun processes of all ranks, with the start of the first rank of each; collective."""
+    """Return the torchrun processes of all ranks, each with the start of its first rank. Collective."""
     starts = [start for start in gather_objects(own_start()) if start is not None]
     return dict(reversed(starts))
 
 
 def is_restart(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """True if the ranks `now` are of the same job as those `before`, and were started after them.
+    """True if the ranks `now` are of the same job as the ranks `before`, and were started after them.
 
-    A job goes on while one of its torchrun processes lives.
+    A job goes on while any of its torchrun processes lives.
     """
     common = before.keys() & now.keys()
     return bool(common) and all(before[agent] != now[agent] for agent in common)

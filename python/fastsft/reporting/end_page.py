@@ -27,7 +27,7 @@ def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bo
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
-    rows += [("warning", line) for line in trainer.loss_watch.faults()]
+    rows += [("warning", line) for line in trainer.stepper.loss_watch.faults()]
     if keeps_last:
         step = trainer.state.global_step
         rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
@@ -57,11 +57,11 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
 
 def _best(trainer: ReportedRun) -> str:
     """Return the best loss; "" if the run is ruined, or no loss had targets."""
-    state, diluted = trainer.state, trainer.losses.diluted
+    state, diluted = trainer.state, trainer.stepper.losses.diluted
     measured = [
         entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
     ]
-    if trainer.loss_watch.is_ruined:
+    if trainer.stepper.loss_watch.is_ruined:
         return ""
     history = LossHistory.of(measured)
     for name, curve in [*history.evaluations.items(), ("train", history.train)]:

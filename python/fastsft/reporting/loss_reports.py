@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.callbacks.callback import TrainerCallback
-from fastsft.ranks.run_lock import check_still_held
+from fastsft.ranks.output_directory import check_still_held
 from fastsft.reporting.chart import NARROW, WIDTH, Curve
 from fastsft.reporting.console_text import duration_text
 from fastsft.reporting.end_page import talk_command

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainOutput
@@ -16,7 +16,9 @@ from fastsft.runtime.output_files import write_output
 from fastsft.runtime.regular_files import read_json_object
 
 if TYPE_CHECKING:
-    from fastsft.reporting.reported_run import ReportedRun
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.reporting.progress import Progress
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,10 +75,22 @@ def _write(path: Path, metrics: Mapping[str, Any]) -> None:
     write_output(path, json.dumps(dict(metrics), indent=4, sort_keys=True))
 
 
+class FinishedTrainer(Protocol):
+    """A Trainer whose `train` has returned."""
+
+    progress: Progress
+
+    @property
+    def args(self) -> TrainingArguments: ...
+    @property
+    def state(self) -> TrainerState: ...
+    def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
+
+
 _OF_RUN = ("epoch", "train_loss")  # equal in all processes that end the same training
 
 
-def save_results(trainer: ReportedRun, output: TrainOutput) -> None:
+def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
     """Write train_results.json, eval_results.json after an evaluation, and all_results.json, on rank 0.
 
     A resumed run without steps left copies train_results.json from the run that made the steps, which may

@@ -36,6 +36,32 @@ class ReportedFaults(Protocol):
         """A line each."""
 
 
+class ReportedSteps(Protocol):
+    """Losses of the steps, and their faults."""
+
+    @property
+    def losses(self) -> ReportedLosses:
+        """Losses as logged."""
+
+    @property
+    def loss_watch(self) -> ReportedFaults:
+        """Faults that losses show."""
+
+
+class ReportedPlan(Protocol):
+    """Memory and micro-batches."""
+
+    memory: Room
+    token_budget: int  # of a micro-batch
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """None without training data."""
+
+    def packing(self) -> _C.PackingSummary:
+        """Summarize how the first steps are cut into micro-batches."""
+
+
 class ReportedRun(Protocol):
     """Its model, its data, its plan and its progress."""
 
@@ -76,31 +102,13 @@ class ReportedRun(Protocol):
         """Steps and epochs."""
 
     @property
-    def memory(self) -> Room:
-        """Bytes that are there."""
-
-    @property
-    def memory_plan(self) -> MemoryPlan | None:
-        """None without training data."""
-
-    @property
-    def token_budget(self) -> int:
-        """Tokens of a micro-batch."""
-
-    @property
     def progress(self) -> Progress:
         """Times and tokens."""
 
     @property
-    def losses(self) -> ReportedLosses:
-        """Of its steps."""
+    def planner(self) -> ReportedPlan:
+        """Memory and micro-batches."""
 
     @property
-    def loss_watch(self) -> ReportedFaults:
-        """Of its steps."""
-
-    def packing(self) -> _C.PackingSummary:
-        """The cut of the first steps."""
-
-    def save_metrics(self, split: str, metrics: dict[str, float]) -> None:
-        """Into the files of results."""
+    def stepper(self) -> ReportedSteps:
+        """Losses and their faults."""

@@ -31,7 +31,7 @@ _NO_WRAPPING = 10_000
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     """Return the page. others: further argument classes, whose arguments are shown, too."""
     args = trainer.args
-    assert trainer.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # the run trains
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("trained", trained_line(trainer.model)),
@@ -47,7 +47,7 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
         ("output", str(args.output_dir)),
         ("reports", reports_line(args, trainer.plan.max_steps)),
     ]
-    table = memory_table(trainer.memory_plan, trainer.memory)
+    table = memory_table(trainer.planner.memory_plan, trainer.planner.memory)
     table += process_line(args)
     rows += [("" if number else "memory", line) for number, line in enumerate(table)]
     flags = argument_words(changed_arguments(*others, args))
@@ -96,10 +96,10 @@ def _data_text(rows: TokenRows) -> str:
 def compute_line(trainer: ReportedRun) -> str:
     """Return ranks, sharding, precision and device."""
     device = trainer.args.device
-    assert trainer.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # the run trains
     kernel = trainer.model.attention_kernel
     return (
-        f"{how_held(trainer.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
+        f"{how_held(trainer.planner.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
         f"recompute {trainer.model.recompute}{f', attention {kernel}' if kernel else ''}"
     )
 
@@ -110,7 +110,7 @@ def batch_line(trainer: ReportedRun) -> str:
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return (
         f"{' x '.join(map(str, sizes))} = {sizes[0] * sizes[1] * sizes[2]} conversations a step, up to "
-        f"{trainer.token_budget:,} tokens a micro-batch"
+        f"{trainer.planner.token_budget:,} tokens a micro-batch"
     )
 
 
@@ -150,9 +150,11 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 def packing_line(trainer: ReportedRun) -> str:
     """Return micro-batches, their size, the balance between ranks, and the padding avoided."""
-    packed, rows = trainer.packing(), trainer.train_rows
+    packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
-        return f"rows are packed as they are read, into micro-batches of {trainer.token_budget:,} tokens"
+        return (
+            f"rows are packed as they are read, into micro-batches of {trainer.planner.token_budget:,} tokens"
+        )
     padded = packed.conversations * rows.padded_length
     ranks = trainer.args.world_size
     size = packed.tokens / max(packed.micro_batches * ranks, 1)

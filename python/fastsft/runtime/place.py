@@ -92,3 +92,17 @@ def _shell() -> object:
     """IPython's, or None; IPython is not imported to find out."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
+
+
+_script_may_run = True
+
+
+def no_script_runs() -> None:
+    """Say that this process runs fastsft's own program and no code of a script."""
+    global _script_may_run
+    _script_may_run = False
+
+
+def script_may_run() -> bool:
+    """True if code of a script may run in this process, in which a Trainer looks for its changes."""
+    return _script_may_run

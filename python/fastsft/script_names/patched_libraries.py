@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from fastsft.originals.classes import foreign_methods, foreign_methods_of, is_class_of
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there
+from fastsft.originals.classes import is_class_of, replaced_methods, replaced_methods_of
+from fastsft.originals.functions import described, is_defined_there
 
 # What FastChat's train() takes from transformers. Its models: models/, by class.
 _CLASSES = (
@@ -75,7 +74,7 @@ def _check_template(place: str, template: object) -> None:
         got = getattr(template, name, expected)
         if got != expected and not (name == "messages" and not got):
             raise ValueError(f"{place}.{name} was set to {got!r}, expected {expected!r}, {_FOR_LABELS}")
-    for method in foreign_methods_of(template):
+    for method in replaced_methods_of(template):
         raise ValueError(f"{method.where} was replaced by {described(method.value)}, {_FOR_LABELS}")
 
 
@@ -95,7 +94,7 @@ def _foreign_parts(name: str, found: object) -> Iterator[tuple[str, object]]:
     if not isinstance(found, type) or not is_class_of(found, "transformers"):
         yield name, found
         return
-    for method in foreign_methods(found):
+    for method in replaced_methods(found):
         where = method.where.removeprefix("transformers.")
         own = f"{found.__module__}.{found.__qualname__}.".removeprefix("transformers.")
         yield (f"{name}.{where.removeprefix(own)}" if where.startswith(own) else where), method.value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastsft import _C
-from fastsft.originals.classes import Method, foreign_methods_of
-from fastsft.originals.described import described
+from fastsft.originals.classes import Method, replaced_methods_of
+from fastsft.originals.functions import described
 from fastsft.tokenizer.interfaces import CallableTokenizer, is_callable
 
 
@@ -21,7 +21,7 @@ def called_tokenizer(tokenizer: object) -> _C.CalledTokenizer:
             "be called"
         )
     ids = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    changed = foreign_methods_of(tokenizer)
+    changed = replaced_methods_of(tokenizer)
     encode = _CheckedCalls(tokenizer, changed[0]) if changed else lambda text: tokenizer(text).input_ids
     return _C.CalledTokenizer(
         encode,

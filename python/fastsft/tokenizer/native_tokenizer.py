@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Mapping
 
 from fastsft import _C
-from fastsft.originals.classes import foreign_methods_of, replaced_on
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_written_in
+from fastsft.originals.classes import replaced_methods_of, replaced_on
+from fastsft.originals.functions import described, is_written_in
 from fastsft.tokenizer.interfaces import (
     AddedToken,
     FastTokenizer,
@@ -53,7 +52,7 @@ def needed_native(tokenizer: object, what: str) -> _C.Tokenizer:
 
 def why_called(tokenizer: object) -> str:
     """Why a tokenizer without a native equal has none, for a line to the user."""
-    changed = foreign_methods_of(tokenizer)
+    changed = replaced_methods_of(tokenizer)
     if not changed and is_slow_llama(tokenizer):
         return "LlamaTokenizer has settings or parts that fastsft does not have natively"
     if not changed:
@@ -71,9 +70,9 @@ def _remembered(tokenizer: object) -> _C.Tokenizer | None:
 
 def _made(tokenizer: object) -> _C.Tokenizer | None:
     if is_slow_llama(tokenizer):
-        own = not foreign_methods_of(tokenizer) and _has_own_parts(tokenizer)
+        own = not replaced_methods_of(tokenizer) and _has_own_parts(tokenizer)
         return _build(tokenizer) if own else None
-    if is_fast(tokenizer) and not foreign_methods_of(tokenizer):
+    if is_fast(tokenizer) and not replaced_methods_of(tokenizer):
         return _build_fast(tokenizer)
     return None
 
@@ -82,7 +81,7 @@ def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
     """True if a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
-    if foreign_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
+    if replaced_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
         return False
     if not all(is_written_in(each, "sentencepiece") for each in encode):
         return False
@@ -107,7 +106,7 @@ def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
 
 def _check_ours(tokenizer: object, native: _C.Tokenizer) -> None:
     """ValueError for a change that labels, which come from `native`, would not have."""
-    for method in foreign_methods_of(tokenizer):
+    for method in replaced_methods_of(tokenizer):
         if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
             raise ValueError(
                 f"{method.where} is {described(method.value)}, which would never be called: labels are made "

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fastsft.data.cache_directory import cache_directory
 from fastsft.data.item_digest import digest_of_items, fingerprint_of
 from fastsft.data.sampled_digest import sampled_digest
 from fastsft.data.token_cache import tokenizer_digest
-from fastsft.model.weight_digests import place_of_weights, weight_digests
+from fastsft.model.weight_identity import weight_digests, weights_location
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.comparison import Facts, compare
-from fastsft.ranks.settled import start_facts
+from fastsft.ranks.comparison import Facts, compare, start_facts
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from fastsft.arguments import DataArguments, TrainingArguments
     from fastsft.data.token_rows import TokenRows
     from fastsft.model.causal_lm import CausalLM
-    from fastsft.planning.memory_plan import MemoryPlan
-    from fastsft.planning.run_plan import RunPlan
 
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
 _told: set[tuple[str, str]] = set()  # data sets of which a line was said
@@ -67,7 +63,7 @@ def _kind(value: object) -> list[str] | str | None:
 
 
 def callback_facts(callbacks: Sequence[object]) -> Facts:
-    """The classes of callbacks, but for fastsft's own: any of them may make a rank save, evaluate or stop."""
+    """Return the names of a script's callback classes: any may make a rank save, evaluate or stop."""
     kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
     names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
     return {"callbacks": ", ".join(names) or None}
@@ -84,13 +80,13 @@ def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **furthe
 
 
 def agree_on_files(data_args: DataArguments) -> None:
-    """The files of --data_path and --eval_data_path, by content, and whether there is a token cache."""
+    """Compare the data files by content, and whether there is a token cache. Collective."""
     if launch().world_size > 1:
         compare("comparing the files of the data", lambda: file_facts(data_args))
 
 
 def file_facts(data_args: DataArguments) -> Facts:
-    """For `agree_on_files`."""
+    """Return names, numbers, weights and content digests of the data files."""
     cached = cache_directory(data_args.data_cache) is not None
     facts: dict[str, object] = {"a token cache (--data_cache)": cached}
     for name in ("data_path", "eval_data_path"):
@@ -108,13 +104,13 @@ def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
     """Configuration, weights and tokenizer; collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
-        model.take_first_adapters()
+        model.broadcast_adapters()
         agree_on_weights(model)
 
 
 def agree_on_weights(model: CausalLM) -> None:
-    """Every byte of the weights that training starts from; collective, after `model_facts` were compared."""
-    agreement = Agreement("comparing weights")
+    """Compare every byte of the initial weights, after `model_facts` were compared. Collective."""
+    agreement = AllOrNone("comparing weights")
     digests = agreement.attempt(lambda: weight_digests(model))
     agreement.settle(None)
     compare("comparing weights", lambda: {"weights": digests})
@@ -127,7 +123,7 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
     """
     if launch().world_size == 1:
         return
-    agreement = Agreement(f"comparing {what}")
+    agreement = AllOrNone(f"comparing {what}")
     prints = agreement.settle(agreement.attempt(lambda: fingerprint_of(dataset)))
     is_told_alike = prints[0] is not None and len(set(prints)) == 1
     facts = agreement.attempt(lambda: row_facts(what, dataset, rows, digest=not is_told_alike))
@@ -140,32 +136,8 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
         tell(f"{what} ({kind}): ranks have compared the number of rows, and cannot compare their content")
 
 
-class _Planned(Protocol):
-    plan: RunPlan
-    memory_plan: MemoryPlan | None
-    token_budget: int
-
-    @property
-    def sync_each_batch(self) -> bool: ...
-    @property
-    def train_dataset(self) -> object: ...
-
-
-def agree_on_plan(trainer: _Planned) -> None:
-    """Agree on facts derived from arguments, data and memory: steps, micro-batches, recompute; collective."""
-    if launch().world_size == 1 or trainer.train_dataset is None:
-        return
-    plan = trainer.memory_plan
-    derived = {
-        "token_budget": trainer.token_budget, "recompute": getattr(plan, "recompute", None),
-        "sync_each_batch": trainer.sync_each_batch,
-    }  # fmt: skip
-    facts = {"the plan of the run": {**dataclasses.asdict(trainer.plan), **derived}}
-    compare("comparing plans", lambda: facts)
-
-
 def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:
-    """For `agree_on_rows`. digest: of the items, where no rows are known before they are read."""
+    """Return number and checksum of the rows. digest: hash the items if rows are only read later."""
     facts: dict[str, object] = {f"rows of {what}": len(rows)}
     if rows.native is not None:
         facts[f"checksum of the rows of {what}"] = rows.checksum()
@@ -175,7 +147,7 @@ def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> F
 
 
 def tokenizer_facts(tokenizer: object) -> Facts:
-    """Its class, what decides its ids where that is known, and its special tokens."""
+    """Return the tokenizer's class, the digest of its files if known, and its special tokens."""
     if tokenizer is None:
         return {"tokenizer": None}
     known = {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER}
@@ -184,6 +156,6 @@ def tokenizer_facts(tokenizer: object) -> Facts:
 
 
 def model_facts(model: CausalLM) -> Facts:
-    """config.json as it is, and where the weights are that training starts from."""
+    """Return config.json, and the place of the initial weights."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
-    return {"config.json": config, "the model's weights are in": place_of_weights(model)}
+    return {"config.json": config, "the model's weights are in": weights_location(model)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fastsft.runtime.errors import NotFiniteError
+from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.errors import NotFiniteError, ReplayMismatchError, ReplicaMismatchError
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class BadSteps:
         self._spikes: list[int] = []
 
     def loss_limit(self) -> float:
-        """A step with a greater loss is a spike; infinite when nobody asked, and at the beginning."""
+        """Return the loss above which a step is a spike; infinite without --loss_spike_factor."""
         if not self._args.loss_spike_factor or len(self._recent) < _LEAST:
             return math.inf
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
@@ -80,13 +82,13 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """The run is before `steps` again, whose groups are not computed this time."""
+        """Leave `steps` out from now on: the run has gone back to a step before them."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()
 
     def state(self) -> dict[str, object]:
-        """For fastsft_state.json: a resumed run judges as this one would."""
+        """Return the values that `restore` reads, for fastsft_state.json."""
         return {
             "left_out": sorted(self.left_out),
             "count": self._count,
@@ -103,3 +105,145 @@ class BadSteps:
 
 
 _RESUMES = "; the same command resumes from the newest checkpoint, if one was written"
+
+
+def check_replay(engine: _C.Engine, step: int) -> None:
+    """Check that the replayed step had bit-identical gradients on every rank. Collective.
+
+    ReplayMismatchError names the ranks whose own gradients differed. The step has changed no weight then.
+    """
+    found = engine.replay_digests
+    mine = (found.own[0] == found.own[1], found.reduced[0] == found.reduced[1])
+    reports = gather_objects(mine)
+    wrong = [rank for rank, (own, _) in enumerate(reports) if not own]
+    if not wrong and all(reduced for _, reduced in reports):
+        return
+    where = (
+        f"{_ranks(wrong)} computed different gradients"
+        if wrong
+        else "gradients were equal, what came back from the sum over ranks was not"
+    )
+    raise ReplayMismatchError(
+        f"step {step} was computed twice and the bits differ: {where}; the step changed no weight. Faulty "
+        "memory, processor or network, or kernels that depend on timing (GPU: --full_determinism True); the "
+        "same command resumes from the newest checkpoint, best on other machines"
+    )
+
+
+def check_replicas(engine: _C.Engine, step: int) -> None:
+    """Ranks that hold the same part of the state hold the same bits; collective.
+
+    ReplicaMismatchError names the ranks that differ from most others, and the units.
+    """
+    mine = [(item.unit, item.shard, item.state, item.parameters) for item in engine.state_digests()]
+    state: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    parameters: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank, digests in enumerate(gather_objects(mine)):
+        for unit, shard, held, computed in digests:
+            state[unit, shard][rank] = held
+            parameters[unit][rank] = computed
+    faults = [
+        (what, deviating(copies))
+        for what, copies in [
+            *((f"the state of {unit}", copies) for (unit, _), copies in state.items()),
+            *((f"the parameters of {unit}", copies) for unit, copies in parameters.items()),
+        ]
+    ]
+    wrong = [(what, ranks) for what, ranks in faults if ranks]
+    if not wrong:
+        return
+    guilty = sorted({rank for _, ranks in wrong for rank in ranks})
+    units = ", ".join(what for what, _ in wrong[:3]) + (", ..." if len(wrong) > 3 else "")
+    raise ReplicaMismatchError(
+        f"after step {step} copies of the state differ: {_ranks(guilty)} against the others, in {units}; the "
+        "same command resumes from the newest checkpoint, best without that machine"
+    )
+
+
+def deviating(copies: dict[int, int]) -> list[int]:
+    """Ranks whose copy is not that of the majority; without a majority all of them."""
+    value, count = Counter(copies.values()).most_common(1)[0]
+    if count == len(copies):
+        return []
+    return sorted(rank for rank, copy in copies.items() if copy != value or 2 * count <= len(copies))
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    names = [str(rank) for rank in ranks]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names)}"
+
+
+_GROWTH, _BACKOFF = 2.0, 0.5
+_MOST_SCALE = 2.0**127  # of the powers of two of float32
+_LEAST_SCALE = 1e-4  # fairseq's --min-loss-scale: gradients that overflow below it do so at any scale
+
+
+class LossScale:
+    """The factor of a step's loss in backward; 1 without --fp16.
+
+    The same on every rank. A step whose gradients overflow changes no weight. `schedule_lag`: such steps that
+    do not advance the learning rate. With --optim adamw_torch_fused they do: torch's fused AdamW leaves them
+    out itself, and accelerate does not see it.
+    """
+
+    def __init__(self, args: TrainingArguments) -> None:
+        self.enabled = bool(args.fp16)
+        self.value = float(args.initial_loss_scale) if self.enabled else 1.0
+        self.schedule_lag = 0
+        self._holds_schedule = args.optim != "adamw_torch_fused"
+        self._window = int(args.loss_scale_window)
+        self._good_steps = 0  # since the scale last changed
+
+    def absorbs(self, step: int, result: _C.StepResult, limit: float) -> bool:
+        """Take the result of `step` in; True if it is an overflow, which a smaller scale answers.
+
+        NotFiniteError when the scale has become so small that something else is wrong.
+        """
+        if not self.enabled:
+            return False
+        if math.isfinite(result.loss) and result.loss > limit:  # a spike, left out for another reason
+            return False
+        if result.finite:
+            self._grow()
+            return False
+        before, self.value = self.value, self.value * _BACKOFF
+        self._good_steps = 0
+        self.schedule_lag += self._holds_schedule
+        if not math.isfinite(result.loss):  # no scale is small enough: BadSteps answers
+            return False
+        if self.value < _LEAST_SCALE:
+            raise NotFiniteError(
+                step,
+                f"gradients overflow float16 at a loss scale of {before:g}; use --bf16 True, or lower "
+                "--learning_rate",
+            )
+        tell(
+            f"step {step}: gradients overflowed float16, no weight changed; loss scale {before:g} to "
+            f"{self.value:g}"
+        )
+        return True
+
+    def _grow(self) -> None:
+        self._good_steps += 1
+        if self._good_steps < self._window:
+            return
+        self._good_steps = 0
+        if self.value * _GROWTH <= _MOST_SCALE:
+            self.value *= _GROWTH
+
+    def state(self) -> dict[str, object]:
+        """Return the values that `restore` reads, for fastsft_state.json; empty without --fp16."""
+        if not self.enabled:
+            return {}
+        return {
+            "scale": self.value,
+            "good_steps": self._good_steps,
+            "schedule_lag": self.schedule_lag,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore what `state` wrote; a checkpoint of another number format leaves the first scale."""
+        if not self.enabled or not state:
+            return
+        self.value, self.schedule_lag = float(state["scale"]), int(state["schedule_lag"])
+        self._good_steps = int(state["good_steps"])

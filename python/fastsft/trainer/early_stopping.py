@@ -6,8 +6,8 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.messages import tell, warn_once
-from fastsft.trainer.best_model import is_better
-from fastsft.trainer.evaluation_notices import decides
+from fastsft.trainer.checkpoints import is_better
+from fastsft.trainer.evaluation import decides
 from fastsft.trainer.schedule import metric_key
 
 
@@ -28,7 +28,7 @@ class EarlyStoppingCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Check the arguments."""
+        """Check that a metric and evaluations are asked for."""
         if args.metric_for_best_model is None:
             raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
         if args.eval_strategy == "no":
@@ -69,7 +69,7 @@ class EarlyStoppingCallback(TrainerCallback):
             )
 
     def state(self) -> dict[str, object]:
-        """As it is in trainer_state.json under `stateful_callbacks`."""
+        """Return the value of `stateful_callbacks` in trainer_state.json."""
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,

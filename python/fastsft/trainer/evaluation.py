@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +14,8 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks import process_group as launcher
-from fastsft.runtime.messages import warn_once
-from fastsft.trainer.evaluation_notices import tell_no_target, tell_not_finite, tell_without_targets
+from fastsft.runtime.messages import tell, warn_once
+from fastsft.trainer.schedule import metric_key
 
 
 def evaluation_loss(
@@ -94,7 +96,7 @@ def no_loss(
     *,
     find_packed: bool = False,
 ) -> None:
-    """For rows without labels: the batches alone. Arguments: as `evaluation_loss`."""
+    """Pass through the batches of rows without labels. Arguments: as `evaluation_loss`."""
     steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
     for step in range(steps):
         batch_done(step + 1, steps)
@@ -107,7 +109,7 @@ def _token_losses(
     args: TrainingArguments,
     find_packed: bool,
 ) -> float:
-    """Their sum over `batch`."""
+    """Return the summed token losses of `batch`."""
     assert rows.native is not None  # read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
@@ -123,7 +125,9 @@ def _token_losses(
 def _divisor(
     rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
 ) -> float:
-    """Of one step's token losses of `rank`: the targets of all ranks over ranks, or its own targets.
+    """Return the number that the token losses of `rank` in one step are divided by.
+
+    That is the mean number of targets of a rank, or the rank's own.
 
     With label smoothing always its own, as transformers' LabelSmoother divides. --loss_norm global_labels
     counts labels before the shift, as transformers does in evaluation too.
@@ -140,7 +144,7 @@ def _name_rows(
     without: list[list[bool]],
     losses: npt.NDArray[np.float64],
 ) -> None:
-    """Lines about batches [rank][step] that have no target, and about those whose loss is not finite."""
+    """Name the rows of batches [rank][step] without a target, or without a finite loss."""
     flat = [(ranks[rank][step], losses[rank, step], is_without)
             for rank, steps in enumerate(without) for step, is_without in enumerate(steps)]  # fmt: skip
     bare = sorted({int(row) for batch, _, is_without in flat if is_without for row in batch})
@@ -163,3 +167,56 @@ def _sample_mean(
     num_entries = entries.size - entries.shape[1] + (left or entries.shape[1])
     kept = entries.reshape(-1)[:num_entries][~bare.reshape(-1)[:num_entries]]
     return float(kept.mean()) if kept.size else float("nan")
+
+
+_MOST_NAMED = 10
+
+
+def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
+    """Warn once that batches of these rows add nothing to the mean of an evaluation."""
+    warn_once(
+        f"evaluation: {len(rows)} of {num_rows:,} rows are in batches without a token to learn, which add "
+        f"nothing to the loss: {_named(rows)}; raise --model_max_length where prompts fill it, or take the "
+        "rows "
+        "out"
+    )
+
+
+def tell_no_target() -> None:
+    """Warn once that no row has a target, so that there is no loss."""
+    warn_once(
+        "evaluation: no row has a token to learn, so that there is no loss to compare by (eval_loss is NaN): "
+        "raise "
+        "--model_max_length where prompts fill it, or give other data"
+    )
+
+
+def tell_not_finite(rows: Sequence[int]) -> None:
+    """Name the rows of batches whose loss is NaN or infinite, if there are any."""
+    if rows:
+        tell(
+            f"evaluation: the loss is not finite in the batches of {len(rows)} rows: {_named(sorted(rows))}; "
+            "lower --learning_rate when the weights have grown, else look at these rows"
+        )
+
+
+def decides(args: TrainingArguments, metrics: Mapping[str, Any], step: int) -> bool:
+    """False, and a line, when the metric of the best model is a number that is not finite.
+
+    Such an evaluation moves neither the best model nor the plateau, and early stopping does not count it.
+    """
+    name = metric_key(args.metric_for_best_model or "loss")
+    value = metrics.get(name)
+    if not isinstance(value, Real) or math.isfinite(value):
+        return True
+    warn_once(
+        f"step {step}: {name} is {value}: this evaluation decides neither about the best model nor about the "
+        "learning rate or an early end"
+    )
+    return False
+
+
+def _named(rows: Sequence[int]) -> str:
+    shown = ", ".join(map(str, rows[:_MOST_NAMED]))
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    return f"row{'' if len(rows) == 1 else 's'} {shown}{more} (from 0)"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastsft.model.card import write_model_card
-from fastsft.ranks.agreement import Agreement
-from fastsft.ranks.progress_wait import while_first_works
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.rank0_first import while_first_works
 from fastsft.runtime.messages import tell
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.place import launch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
 
     from fastsft.arguments import TrainingArguments
-    from fastsft.trainer.running import Running
+    from fastsft.trainer.setup import Setup
 
 _LINKED = ".upload-"
 _MARK = ".fastsft-owner"  # in directories that fastsft made for itself
@@ -39,7 +39,7 @@ class _Pending(NamedTuple):
 
 
 class HubUploads:
-    """Uploads of `trainer`'s models. Checkpoints go up one after another, while training goes on.
+    """Uploads the models of a run. Checkpoints go up one after another, while training goes on.
 
     At most one waits for the upload under way, unless --hub_always_push: what waits holds the disk of its
     weights, also when its checkpoint is rotated away. A checkpoint that is not uploaded is told about, and
@@ -47,13 +47,14 @@ class HubUploads:
     collective.
     """
 
-    def __init__(self, trainer: Running) -> None:
-        self._trainer = trainer
+    def __init__(self, setup: Setup, write_card: Callable[[Path], None]) -> None:
+        """write_card: writes a model card into a directory."""
+        self._setup, self._write_card = setup, write_card
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
         self._pending: list[_Pending] = []
-        agreement = Agreement("--push_to_hub")
-        agreement.attempt_on_first(self._open)
+        agreement = AllOrNone("--push_to_hub")
+        agreement.attempt_on_rank0(self._open)
         agreement.settle(None)
 
     def _open(self) -> None:
@@ -75,10 +76,10 @@ class HubUploads:
 
     @property
     def _args(self) -> TrainingArguments:
-        return self._trainer.args
+        return self._setup.args
 
     def checkpoint(self, directory: Path) -> None:
-        """On rank 0, with --hub_strategy every_save: upload the model of a checkpoint during training."""
+        """Upload the model of a checkpoint during training, on rank 0, with --hub_strategy every_save."""
         if launch().rank != 0 or self._args.hub_strategy != "every_save":
             return
         step = directory.name.rpartition("-")[2]
@@ -93,7 +94,7 @@ class HubUploads:
         self._pending.append(_Pending(future, linked, message))
 
     def _make_way(self, step: str) -> None:
-        """For the save of `step`: an upload that waits for the one under way is given up, with its disk."""
+        """Give up an upload that waits for the one in flight, to free its disk for the save of `step`."""
         self._pending = [upload for upload in self._pending if not upload.future.done()]
         if self._args.hub_always_push or len(self._pending) < 2 or not self._pending[-1].future.cancel():
             return
@@ -118,15 +119,15 @@ class HubUploads:
         The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
         there. RuntimeError when it fails: the model is on the disk.
         """
-        agreement = Agreement(f"uploading {directory}")
-        with deadline(self._trainer.args, "save"):
+        agreement = AllOrNone(f"uploading {directory}")
+        with deadline(self._setup.args, "save"):
             done = agreement.attempt(lambda: while_first_works(lambda: self._upload_last(directory, message)))
             agreement.settle(None)
         return done
 
     def _upload_last(self, directory: str, message: str) -> CommitInfo:
         self.wait()
-        write_model_card(self._trainer, Path(directory))
+        self._write_card(Path(directory))
         try:
             return self._upload(Path(directory), message)
         except Exception as error:
@@ -136,7 +137,7 @@ class HubUploads:
             ) from error
 
     def wait(self) -> None:
-        """Until no checkpoint is being uploaded."""
+        """Wait until no checkpoint is being uploaded."""
         for pending in self._pending:
             pending.future.result()
         self._pending.clear()
@@ -154,7 +155,7 @@ class HubUploads:
 
 
 def _linked(checkpoint: Path, within: Path) -> Path:
-    """The model files of `checkpoint` once more, without a copy: it may be rotated away meanwhile.
+    """Link the model files of `checkpoint` into a new directory: it may be rotated away meanwhile.
 
     OSError when they cannot be there; then nothing is left of them.
     """

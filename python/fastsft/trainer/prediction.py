@@ -7,8 +7,8 @@ and `label_ids` [rows, tokens].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +20,15 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.model.config import json_text
 from fastsft.planning.device_memory import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
-from fastsft.trainer.nested_outputs import (
-    Kept,
-    Nested,
-    head_of,
-    joined,
-    joined_arrays,
-    row_bytes,
-    to_host,
-    widened,
-)
 
 if TYPE_CHECKING:
     from fastsft import _C
 
+Nested: TypeAlias = "Array | tuple[Nested, ...] | list[Nested] | Mapping[str, Nested]"
+# What a hook keeps of a batch, before its tensors are arrays.
+Kept: TypeAlias = "torch.Tensor | tuple[Kept, ...] | list[Kept] | Mapping[str, Kept]"
 # The hook of `preprocess_logits_for_metrics`: (logits, labels) of a batch to what is kept of it.
 Preprocess = Callable[[torch.Tensor, torch.Tensor | None], Kept]
 
@@ -66,10 +59,10 @@ ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
 
 class PaddedRows(Protocol):
-    """The source of batches."""
+    """A source of padded batches."""
 
     def padded_batch(self, step: int) -> PaddedBatch:
-        """This rank's batch `step`."""
+        """Return batch `step` of this rank."""
 
 
 class Predictor:
@@ -105,7 +98,7 @@ class Predictor:
         kept = self._kept_of(widened(self._logits(batch), width), labels)
         mine = to_host(kept, len(batch.native)), None if labels is None else labels.numpy()
         if not self._kept:
-            agreement = Agreement("predictions")
+            agreement = AllOrNone("predictions")
             agreement.attempt(lambda: check_size(self._num_rows, row_bytes(mine[0]), self._memory))
             agreement.settle(None)
         parts, of_labels = zip(*launcher.gather_objects(mine), strict=True)
@@ -122,7 +115,7 @@ class Predictor:
         return self._hook(logits, None if labels is None else labels.to(logits.device))
 
     def result(self) -> EvalPrediction:
-        """Of all batches, on every rank."""
+        """Return the predictions of all batches, on every rank."""
         labels = joined_arrays(self._labels) if self._labels else None
         return EvalPrediction(joined(self._kept) if self._kept else None, labels)
 
@@ -137,11 +130,11 @@ class Predictor:
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """ValueError on all ranks when the logits of all `rows` do not fit on one of them; collective.
+    """Raise ValueError on all ranks if the logits of all `rows` do not fit on one. Collective.
 
     Rows whose lengths are not known are looked at when they have been read.
     """
-    agreement = Agreement("predictions")
+    agreement = AllOrNone("predictions")
     memory = rank_memory("cpu")
     if rows.is_exact and len(rows):
         width = int(rows.item_lengths().max())
@@ -150,7 +143,7 @@ def check_predictions(rows: TokenRows, vocab_size: int) -> None:
 
 
 def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
-    """ValueError when all rows do not fit into `memory` bytes."""
+    """Raise ValueError if all rows do not fit into `memory` bytes."""
     needed = bytes_of_row * num_rows
     if needed > memory:
         raise ValueError(
@@ -175,7 +168,7 @@ def as_number(value: Any) -> Any:
 
 
 def check_named(metrics: object) -> None:
-    """ValueError for anything else than metrics by name."""
+    """Raise ValueError unless `found` has metrics by name."""
     if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
         raise ValueError(
             f"compute_metrics: expected a dictionary of metrics by name, got {str(metrics)[:80]}; return one "
@@ -184,7 +177,7 @@ def check_named(metrics: object) -> None:
 
 
 def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
-    """The metrics that trainer_state.json can hold, with lists in place of arrays and tensors.
+    """Return the metrics that trainer_state.json can hold, with lists instead of arrays and tensors.
 
     Others are left out with a line; must: ValueError, by its name, for such a one.
     """
@@ -215,3 +208,117 @@ def _as_lists(value: Any) -> Any:
         items = [_as_lists(item) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
+
+
+_FURTHER = {"output_hidden_states": "hidden_states", "output_attentions": "attentions"}
+
+
+def check_outputs(config: Mapping[str, Any], ignore_keys: Iterable[str] | None, caller: str) -> None:
+    """Raise ValueError unless predictions are the logits alone in transformers, too.
+
+    config: the model's. ignore_keys: outputs that transformers leaves out of predictions.
+    """
+    ignored = () if ignore_keys is None else tuple(ignore_keys)
+    if "logits" in ignored:
+        raise ValueError(
+            f"{caller}: expected ignore_keys without logits, got {list(ignored)}: predictions are the "
+            "logits; for the loss alone use --prediction_loss_only True"
+        )
+    for name, output in _FURTHER.items():
+        if config.get(name) and output not in ignored:
+            raise ValueError(
+                f"{caller}: model.config.{name} is True, and transformers' predictions would be a tuple of "
+                f"logits and {output}; fastsft gives the logits: set it to False, or give "
+                f'ignore_keys=["{output}"] (train: ignore_keys_for_eval)'
+            )
+
+
+PADDING = -100
+Array = npt.NDArray[Any]
+
+
+def to_host(kept: Kept, batch: int) -> Nested:
+    """`kept` of a batch of as many rows with arrays for tensors; bfloat16 becomes float32.
+
+    kept: a tensor, or a tuple, list or mapping of such. ValueError unless each has a row for each of the
+    batch.
+    """
+    if isinstance(kept, tuple | list):
+        kind: type = type(kept)
+        made: Nested = kind(to_host(part, batch) for part in kept)
+        return made
+    if isinstance(kept, Mapping):
+        return {name: to_host(part, batch) for name, part in kept.items()}
+    if not isinstance(kept, torch.Tensor) or kept.dim() == 0 or len(kept) != batch:
+        got = list(kept.shape) if isinstance(kept, torch.Tensor) else type(kept).__name__
+        raise ValueError(
+            f"preprocess_logits_for_metrics: expected tensors with {batch} rows, one a conversation of "
+            f"the batch, got {got}"
+        )
+    values = kept.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
+def row_bytes(arrays: Nested) -> int:
+    """Return the bytes of a row of the batch `arrays`."""
+    return sum(array.nbytes // max(len(array), 1) for array in leaves(arrays))
+
+
+def leaves(arrays: Nested) -> list[Array]:
+    """Yield the arrays within nested lists, tuples and dictionaries."""
+    if isinstance(arrays, np.ndarray):
+        return [arrays]
+    parts = arrays.values() if isinstance(arrays, Mapping) else arrays
+    return [leaf for part in parts for leaf in leaves(part)]
+
+
+def head_of(arrays: Nested, rows: int) -> Nested:
+    """Return the first `rows` rows of each array."""
+    return _each(lambda parts: parts[0][:rows], [arrays])
+
+
+def joined(batches: Sequence[Nested]) -> Nested:
+    """Join the rows of `batches`; rows shorter in the second dimension are filled up with -100.
+
+    ValueError for batches of which one has other parts, or other dimensions after the second.
+    """
+    return _each(joined_arrays, batches)
+
+
+def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> Nested:
+    first = batches[0]
+    if isinstance(first, np.ndarray):
+        return merge(batches)
+    if any(type(batch) is not type(first) or len(batch) != len(first) for batch in batches):
+        raise ValueError(
+            "preprocess_logits_for_metrics: expected the same parts of every batch, got "
+            f"{', '.join(sorted({f'{type(batch).__name__} of {len(batch)}' for batch in batches}))}"
+        )
+    if isinstance(first, Mapping):
+        return {name: _each(merge, [batch[name] for batch in batches]) for name in first}
+    kind: type = type(first)
+    made: Nested = kind(_each(merge, list(parts)) for parts in zip(*batches, strict=True))
+    return made
+
+
+def joined_arrays(arrays: Sequence[Array]) -> Array:
+    """Join arrays as `joined` does."""
+    first = arrays[0]
+    if any(array.ndim != first.ndim or array.shape[2:] != first.shape[2:] for array in arrays):
+        raise ValueError(
+            "preprocess_logits_for_metrics: expected the same shape of every batch but for rows and tokens, "
+            f"got {sorted({array.shape[1:] for array in arrays})} a row"
+        )
+    if first.ndim > 1:
+        width = max(array.shape[1] for array in arrays)
+        arrays = [widened(torch.from_numpy(array), width).numpy() for array in arrays]
+    return np.concatenate(arrays)
+
+
+def widened(values: torch.Tensor, width: int) -> torch.Tensor:
+    """`values` [rows, tokens, ...] with `width` tokens: -100 for those that are not there."""
+    if values.shape[1] == width:
+        return values
+    result = values.new_full((len(values), width, *values.shape[2:]), PADDING)
+    result[:, : values.shape[1]] = values
+    return result

@@ -21,7 +21,7 @@ _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradie
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:
-    """The file of one rank: `trace.json` when alone, `trace.rank1.json` of several."""
+    """Return the file of one rank: `trace.json` with one rank, `trace.rank1.json` with several."""
     target = Path(path).expanduser()
     return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
 

@@ -1,26 +1,26 @@
-"""The checkpoint that a run goes on from, and its state (docs/spec/trainer_semantics.md, section 17)."""
+"""The start of a run: from step 0, or from a checkpoint (docs/spec/trainer_semantics.md, section 17)."""
 
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.callbacks.state import TrainerState
-from fastsft.checkpoint.aside import put_abandoned_aside
-from fastsft.checkpoint.checkpoint import check_checkpoint, load_checkpoint, newest_checkpoint
-from fastsft.checkpoint.content import source_checkpoint
+from fastsft.checkpoint.content import rotate_what_is_left, source_checkpoint
+from fastsft.checkpoint.finished_run import forget_end
+from fastsft.checkpoint.load import load_checkpoint, newest_checkpoint
 from fastsft.checkpoint.run_identity import warn_of_change
-from fastsft.checkpoint.save import rotate_what_is_left
-from fastsft.ranks.agreement import Agreement
+from fastsft.checkpoint.start import archive_abandoned
+from fastsft.model.tuned_gemms import forget_tuned_gemms
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
-from fastsft.trainer.loss_meter import LossMeter
-from fastsft.trainer.pending_work import Due
-from fastsft.trainer.schedule import schedule_of
+from fastsft.trainer.events import set_intervals
 
 if TYPE_CHECKING:
-    from fastsft.trainer.running import Running
+    from fastsft.trainer.run import Run
 
 # What a resumed run sets itself instead of taking it from trainer_state.json, which rank 0 wrote.
 _OF_THIS_RUN = (
@@ -30,7 +30,7 @@ _OF_THIS_RUN = (
 
 
 def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | None:
-    """The directory that `wanted` asks for: True is the newest of `output_dir` that verifies; collective.
+    """Return the checkpoint that `wanted` asks for: True is the newest that verifies. Collective.
 
     ValueError when True finds none.
     """
@@ -44,21 +44,16 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
     return str(newest)
 
 
-def check_resumable(trainer: Running, checkpoint: str) -> None:
-    """ValueError on all ranks unless `checkpoint` is of this run; collective. Its micro-batches are kept."""
-    check_checkpoint(trainer, checkpoint)
+def check_not_beyond(run: Run, checkpoint: str) -> None:
+    """Raise ValueError if `checkpoint` is of a later step than the last of `run`. Collective.
 
-
-def check_not_beyond(trainer: Running, checkpoint: str) -> None:
-    """ValueError where `checkpoint` is of a later step than the run is to have; collective.
-
-    It would be saved as the model of fewer steps than it was trained for.
+    The model would be saved as one of fewer steps than it was trained for.
     """
-    agreement = Agreement(f"resuming from {checkpoint}")
-    found = agreement.attempt_on_first(
+    agreement = AllOrNone(f"resuming from {checkpoint}")
+    found = agreement.attempt_on_rank0(
         lambda: TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json").global_step
     )
-    step, planned = agreement.settle_first(found), trainer.plan.max_steps
+    step, planned = agreement.settle_on_rank0(found), run.planner.plan.max_steps
     if step > planned:
         raise ValueError(
             f"{checkpoint}: it is of step {step}, and now {planned} are asked for, so nothing would be "
@@ -67,69 +62,88 @@ def check_not_beyond(trainer: Running, checkpoint: str) -> None:
         )
 
 
-def resume(trainer: Running, checkpoint: str) -> None:
-    """Load `checkpoint` into the engine and the state of `trainer`, and say its step; collective."""
-    saved = _load(trainer, checkpoint)
-    _rotate(trainer, Path(checkpoint))
-    state, max_steps = trainer.state, trainer.plan.max_steps
-    position = (saved or {}).get("position") or {}
-    args = trainer.fixed_arguments.over(trainer.args)
-    schedule = schedule_of(args, max_steps, state.log_history, trainer.plateau_metrics)
-    lag = (saved or {}).get("loss_scale", {}).get("schedule_lag", 0)
-    rate = schedule.rate(state.global_step - lag)
-    _warn_of_rate(checkpoint, (saved or {}).get("next_learning_rate"), rate)
+def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
+    """Bring the run to its first step: resume, put other runs' files aside, reserve memory. Collective.
+
+    is_automatic: `checkpoint` is the newest of `output_dir`, so that no checkpoint there is abandoned.
+    """
+    setup, state, plan = run.setup, run.state, run.planner.plan
+    state.epoch, state.max_steps, state.num_train_epochs = 0.0, plan.max_steps, plan.num_epochs
+    set_intervals(state, setup.args)
+    run.batches.open_reader()
+    forget_tuned_gemms()
+    if checkpoint is not None:
+        resume(run, checkpoint)
+        run.stepper.loss_watch.begin(state.log_history)
+    forget_end(setup.args.output_dir or ".")
+    if not is_automatic:
+        archive_abandoned(setup.args.output_dir or ".", checkpoint, setup.model.source_directory)
+    run.checkpoints.saver.check_room()
+    run.counter.begin(state)
+    run.first_step, run.start_time = state.global_step, time.monotonic()
+    run.planner.reserve()
+    run.stepper.prepare()
+    setup.model.begin_training(is_stale=checkpoint is not None)
+    setup.model.set_mode(training=True)
+
+
+def resume(run: Run, checkpoint: str) -> None:
+    """Load `checkpoint` into the engine and the state of `run`, and say its step. Collective."""
+    saved = _load(run, checkpoint)
+    _rotate(run, Path(checkpoint))
+    state, position = run.state, saved.get("position") or {}
+    run.stepper.prepare()
+    rate = run.stepper.next_rate()
+    _warn_of_rate(checkpoint, saved.get("next_learning_rate"), rate)
     within = f" after {position['conversations']:,} conversations of it" if position else ""
     tell(
-        f"resumed from {checkpoint}: step {state.global_step} of {max_steps}, "
+        f"resumed from {checkpoint}: step {state.global_step} of {run.planner.plan.max_steps}, "
         f"epoch {state.epoch or 0:.4g}{within}, "
         f"next learning rate {rate:g}"
     )
 
 
-def _rotate(trainer: Running, checkpoint: Path) -> None:
+def _rotate(run: Run, checkpoint: Path) -> None:
     """Remove the checkpoints that a run had still to remove when it was killed after its last save."""
-    args, output_dir = trainer.args, Path(trainer.args.output_dir or ".")
+    args, output_dir = run.args, run.setup.output_dir
     if not args.save_total_limit or checkpoint.absolute().parent != output_dir.absolute():
         return
-    best = Path(trainer.state.best_model_checkpoint or "").name
-    kept = [best, checkpoint.name, source_checkpoint(trainer.model, output_dir)]
+    best = Path(run.state.best_model_checkpoint or "").name
+    kept = [best, checkpoint.name, source_checkpoint(run.model, output_dir)]
     rotate_what_is_left(args, output_dir, kept)
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
-    """Of a checkpoint of transformers, which says the rate of its next step."""
+    """Warn if transformers' checkpoint has another rate for its next step."""
     if saved is not None and not math.isclose(saved, current, rel_tol=1e-6, abs_tol=1e-12):
         warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 
 
-def roll_back(trainer: Running, step: int) -> str | None:
-    """Load the newest checkpoint of an earlier step than `step`; None when there is none; collective.
+def roll_back(run: Run, step: int) -> str | None:
+    """Load the newest checkpoint of a step before `step`; return None if there is none. Collective.
 
-    Checkpoints of later steps are put aside: they were made on the way that is left.
+    Checkpoints of later steps are put aside: the run does not pass through them.
     """
-    output_dir = trainer.args.output_dir or "."
-    found = newest_checkpoint(output_dir, before=step)
-    if found is None:
+    output_dir = run.args.output_dir or "."
+    checkpoint = newest_checkpoint(output_dir, before=step)
+    if checkpoint is None:
         return None
-    _load(trainer, str(found))
-    put_abandoned_aside(output_dir, found)
-    return str(found)
+    _load(run, str(checkpoint))
+    archive_abandoned(output_dir, checkpoint)
+    return str(checkpoint)
 
 
-def _load(trainer: Running, checkpoint: str) -> dict[str, Any] | None:
-    with deadline(trainer.args, "init"):
-        saved: dict[str, Any] | None = load_checkpoint(trainer, checkpoint)
-    fresh, trainer.state = trainer.state, TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")
-    for name in _OF_THIS_RUN:
-        setattr(trainer.state, name, getattr(fresh, name))
-    trainer.best_model.resumed(checkpoint)
-    trainer.due = Due.of_checkpoint(saved)
-    trainer.losses = LossMeter.of_checkpoint(saved, trainer.state.global_step)
-    trainer.state.log_history = trainer.state.log_history[: trainer.due.log_entries]
-    trainer.plateau_metrics = ((saved or {}).get("plateau") or {}).get("taken")
-    trainer.bad_steps.restore((saved or {}).get("bad_steps", {}))
-    trainer.loss_scale.restore((saved or {}).get("loss_scale", {}))
-    trainer.saved_as(checkpoint)
-    if trainer.args.restore_callback_states_from_checkpoint:
-        trainer.callbacks.restore(trainer.state.stateful_callbacks)
+def _load(run: Run, checkpoint: str) -> dict[str, Any]:
+    with deadline(run.args, "init"):
+        saved: dict[str, Any] = load_checkpoint(run, checkpoint)
+    state = run.state
+    for name, value in vars(TrainerState.load_from_json(Path(checkpoint) / "trainer_state.json")).items():
+        if name not in _OF_THIS_RUN:
+            setattr(state, name, value)
+    run.pending.restore(saved.get("due"))
+    run.stepper.restore(saved, state.global_step)
+    state.log_history = state.log_history[: run.pending.log_entries]
+    run.checkpoints.resumed(checkpoint)
+    if run.args.restore_callback_states_from_checkpoint:
+        run.events.restore(state.stateful_callbacks)
     return saved

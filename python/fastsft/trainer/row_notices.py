@@ -28,7 +28,7 @@ def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) ->
 
 
 def tell_differences(args: TrainingArguments) -> None:
-    """A line for each argument with which transformers 4.57 makes other losses on purpose or by chance."""
+    """Say a line for each argument with which transformers 4.57 computes other losses."""
     steps = args.gradient_accumulation_steps
     ranks = args.world_size if args.average_tokens_across_devices else 1
     if args.label_smoothing_factor and steps * ranks > 1:

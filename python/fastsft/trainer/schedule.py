@@ -13,10 +13,10 @@ from fastsft.arguments.rules.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """For the loop: the rate that step `step`, counted from 0, is done with."""
+    """Learning rates by step."""
 
     def rate(self, step: int) -> float:
-        """Learning rate."""
+        """Return the learning rate of step `step`, counted from 0."""
 
 
 def schedule_of(
@@ -25,7 +25,7 @@ def schedule_of(
     history: Iterable[dict[str, Any]] = (),
     taken: Iterable[float] | None = None,
 ) -> Schedule:
-    """The schedule of a run of `max_steps`. ValueError for options that it does not have.
+    """Make the schedule of a run of `max_steps`. ValueError for options that it does not have.
 
     taken: metrics that the plateau of the run has taken so far. None: those of `history`, the log history of
     a run whose checkpoint does not have them; it has other evaluations, too, where callbacks evaluate.
@@ -46,7 +46,7 @@ def schedule_of(
 
 
 def check_schedule(args: TrainingArguments) -> None:
-    """ValueError, which names its flag, for options that `schedule_of` would refuse for every length."""
+    """Raise ValueError, naming the flag, for options that `schedule_of` would refuse for every length."""
     plan = args.deepspeed_plan
     if plan is not None and plan.scheduler is not None:
         return
@@ -80,7 +80,7 @@ def _named_schedule(args: TrainingArguments, max_steps: int, warmup: int) -> Sch
 
 
 def metric_key(name: str) -> str:
-    """A metric as it is in the logs of evaluation: loss is eval_loss."""
+    """Return the name of a metric in the logs of evaluation: loss is eval_loss."""
     return name if name.startswith("eval_") else f"eval_{name}"
 
 
@@ -103,7 +103,7 @@ class DeepSpeedWarmup:
         self._log = params.get("warmup_type", "log") == "log"
 
     def rate(self, step: int) -> float:
-        """Learning rate of step `step`."""
+        """Return the learning rate of step `step`."""
         return self._least + (self._peak - self._least) * (self._share(step - 1) if step else 0.0)
 
     def _share(self, done: int) -> float:
@@ -128,7 +128,7 @@ def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
 
 
 def _metrics_of(history: Iterable[dict[str, Any]], metric: str) -> list[float]:
-    """Of the evaluations in a log history, without those before the first step."""
+    """Return the metrics in a log history, without evaluations before the first step."""
     found = [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
     return [value for value in found if math.isfinite(value)]
 
@@ -168,11 +168,11 @@ class PlateauSchedule:
         self.taken: list[float] = []  # from which the same state comes again
 
     def rate(self, step: int) -> float:
-        """Learning rate, the same for every step until an evaluation changes it."""
+        """Return the learning rate, the same for every step until an evaluation changes it."""
         return self._rate
 
     def take(self, metric: float) -> None:
-        """One evaluation."""
+        """Take the metric of one evaluation."""
         self.taken.append(float(metric))
         if self._is_better(metric):
             self._best, self._bad = metric, 0

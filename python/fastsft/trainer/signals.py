@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from fastsft.originals.described import described
+from fastsft.originals.functions import described
 from fastsft.ranks import process_group as launcher
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.needed_threads import start_needed
@@ -53,7 +53,7 @@ class _Handlers:
                 self._previous[number] = signal.signal(number, handler)
 
     def guards(self) -> set[SignalGuard]:
-        """The guards whose handlers were put aside: those around this one."""
+        """Return the guards around this one, whose handlers were replaced."""
         owners = {getattr(handler, "__self__", None) for handler in self._previous.values()}
         return {owner for owner in owners if isinstance(owner, SignalGuard)}
 
@@ -75,7 +75,7 @@ _fork = _Fork()
 
 
 def _hold_signals() -> None:
-    """Before a fork: one that comes to the child in its first moments waits for the child's answers."""
+    """Block signals before a fork, so that the child first sets its own answers to them."""
     _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
 
 
@@ -84,7 +84,7 @@ def _let_signals_through() -> None:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child (a pool of a callback, a loader's worker): signals of the run are its parent's.
+    """Leave the signals of the run to the parent, in a forked child (a callback's pool, a loader's worker).
 
     Those to the whole group of processes (Ctrl-C, torchrun's SIGTERM) leave the children at work, so that the
     step under way ends; a SIGTERM of the parent's own ends them, as a pool is ended.
@@ -169,13 +169,13 @@ class SignalGuard:
         return f"received {signal.Signals(number).name}: {self.answer}{again}"
 
     def finish(self) -> int:
-        """The signal that this rank has received, or 0, for the last time: the work is done."""
+        """Return the signal that this rank has received, or 0, when the work is done, and forget it."""
         noted = self._noted()
         self._is_to_save, self._ends_by = False, 0
         return noted
 
     def take(self) -> int:
-        """The signal that any rank has received, or 0; the same on all ranks, collective."""
+        """Return the signal that any rank has received, or 0; the same on all ranks. Collective."""
         noted = self._noted()
         if launch().world_size > 1:
             noted = _most_urgent(noted)
@@ -184,12 +184,12 @@ class SignalGuard:
         return noted
 
     def _noted(self) -> int:
-        """A wish to leave goes before one to save."""
+        """Return the noted signal, or 0; leaving goes before saving."""
         return self._ends_by or (self.only_save if self._is_to_save else 0)
 
 
 def _most_urgent(noted: int) -> int:
-    """Over all ranks: any signal that ends the run before the one that only saves."""
+    """Return the most urgent signal of all ranks: ending the run goes before saving. Collective."""
     import torch
     import torch.distributed as dist
 
@@ -201,7 +201,7 @@ def _most_urgent(noted: int) -> int:
 
 
 class StartGuard:
-    """For a program, around everything: a signal before there is anything to save ends it at once.
+    """A program's guard around everything: a signal before there is anything to save ends it at once.
 
     A second thread hears signals when the main one is too busy to. It says at once what the first one leads
     to, and ends the process: two seconds after one that comes while starting, three after a second Ctrl-C, at
@@ -240,7 +240,7 @@ class StartGuard:
 
     @property
     def leaving(self) -> int:
-        """The signal that this process leaves for at once, or 0: peers may be gone for the same reason."""
+        """Signal for which this process leaves at once, or 0: peers may be gone for the same reason."""
         return int(signal.SIGINT) if self._interrupts > 1 else self._received
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
@@ -257,7 +257,7 @@ class StartGuard:
             say(line, to_stderr=True)
 
     def _watch(self, read: int) -> None:
-        """Every signal is a byte in the pipe, whatever the main thread does."""
+        """Answer signals in a second thread: each is a byte in the pipe, whatever the main thread does."""
         end, number = math.inf, 0
         while True:
             seconds = None if end == math.inf else max(end - time.monotonic(), 0.0)

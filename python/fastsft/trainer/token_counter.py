@@ -24,7 +24,7 @@ class TokenCounter:
         self._at_start = 0
 
     def begin(self, state: TrainerState) -> None:
-        """A run, or what is resumed of one, starts with what `state` has counted."""
+        """Begin with the tokens that `state` has counted: a run, or its resumed part."""
         self._at_start = state.num_input_tokens_seen
 
     def add_to(self, logs: dict[str, Any], state: TrainerState, start_time: float | None) -> None:
@@ -60,7 +60,7 @@ def rate_of_run(
 
 
 def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:
-    """Tokens with padding that a run will read, as transformers counts them before it begins: by reading.
+    """Count the tokens with padding that a run will read, by reading them, as transformers does.
 
     An epoch of them, or with --max_steps the first batch; over all ranks; collective.
     """

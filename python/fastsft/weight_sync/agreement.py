@@ -1,5 +1,5 @@
-"""Before and after a transfer the trainer ranks meet (exchange.py): do all mean the same one, can all begin,
-and have all succeeded?
+"""AllOrNone of the trainer ranks, through their store, around a transfer: all make the same call, and all
+succeed or all raise.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from fastsft.weight_sync.exchange import StoreExchange
-from fastsft.weight_sync.interfaces import Engine, Message
+from fastsft.ranks.exchange import Message, StoreExchange
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.plan import SyncPlan
 
 _KINDS = {
@@ -19,26 +19,26 @@ _KINDS = {
 
 
 class TransferAgreement:
-    """A `with` block around everything that a rank does for a transfer, from `agree` to `settle`.
+    """A `with` block around all work of a rank for a transfer, from `agree` to `settle`. Collective.
 
-    occasion: which function it is, the same on every rank. what: for messages. deadline_s: how long ranks
-    that do not come are waited for, and the store. Collective over all ranks.
+    occasion: name of the function, the same on every rank. what: for messages. deadline_s: how long absent
+    ranks are waited for, and the store.
     """
 
     def __init__(self, engine: Engine, occasion: str, what: str, deadline_s: float) -> None:
         self._rank, self._world_size = ranks_of(engine)
         self._what = what
-        self._expected = ["facts", "hash", "outcome"]  # what the others wait for from this rank
+        self._expected = ["facts", "hash", "outcome"]  # posts that the others wait for
         self._posts = StoreExchange(occasion, _KINDS, self._rank, self._world_size, deadline_s)
 
     def __enter__(self) -> TransferAgreement:
         return self
 
     def agree(self, facts: Mapping[str, object], **own: object) -> list[Message]:
-        """Before the first collective: what every rank gave as `own`, in order of rank.
+        """Return every rank's `own`, in order of rank, before the first collective.
 
-        ValueError, on every rank, when the facts of two ranks differ, naming both. RuntimeError, or a
-        ValueError again, when a rank failed before it came here, or did not come.
+        ValueError, on every rank, if the facts of two ranks differ, naming both. RuntimeError or ValueError
+        if a rank failed before it came here, or did not come.
         """
         if self._world_size == 1:
             return [own]
@@ -47,11 +47,11 @@ class TransferAgreement:
         return posts
 
     def agree_on_plan(self, plan: SyncPlan) -> None:
-        """ValueError, on every rank, when plans differ; it names the rank and the first difference."""
+        """ValueError, on every rank, if plans differ; it names the rank and the first difference."""
         if self._world_size == 1:
             return
         hashes = [post["hash"] for post in self._exchange("hash", {"hash": plan.hash})]
-        other = next((rank for rank, found in enumerate(hashes) if found != hashes[0]), None)
+        other = next((rank for rank, hash_ in enumerate(hashes) if hash_ != hashes[0]), None)
         if other is not None:
             self._expected = ["plan"]
             posts = self._exchange("plan", {"plan": plan.to_json() if self._rank in (0, other) else None})
@@ -60,14 +60,15 @@ class TransferAgreement:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Around what may take any time: the others wait for this rank at the end while its process lives."""
-        with self._posts.alive() if self._world_size > 1 else contextlib.nullcontext():
+        """Let the block take any time: the others wait for this rank while its process lives."""
+        with self._posts.alive():
             yield
 
     def settle(self, what: str, error: BaseException | None) -> None:
-        """After the transfer, `what`, which failed here with `error`, and a barrier.
+        """End the transfer `what`, which failed here with `error`, if not None. A barrier.
 
-        All ranks return, or all raise the first failing rank's reason, whose own error stays the cause.
+        All ranks return, or all raise the reason of the first rank that failed; a rank's own error is the
+        cause.
         """
         self._what = what
         outcome = {} if error is None else {"failed": _failure(error)}
@@ -80,13 +81,13 @@ class TransferAgreement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            with contextlib.suppress(RuntimeError):  # of a store that is gone: the error itself says more
+            with contextlib.suppress(RuntimeError):  # the store is gone: the error itself says more
                 for expected in self._expected:
                     self._posts.post(expected, failed=_failure(error))
         self._posts.leave()
 
     def _exchange(self, kind: str, content: Message, own: BaseException | None = None) -> list[Message]:
-        """Everybody's post, when none of them failed. own: why this rank did."""
+        """Return the posts of all ranks if none failed. own: the error of this rank."""
         try:
             self._posts.post(kind, **content)
             collect = self._posts.collect_patiently if kind == "outcome" else self._posts.collect_all
@@ -122,25 +123,25 @@ def _failure(error: BaseException) -> tuple[bool, str]:
 
 
 def check_grows(what: str, version: int, before: int) -> None:
-    """ValueError, the same on every rank, when a version does not grow."""
+    """ValueError, the same on every rank, unless a version grows."""
     if version <= before:
         raise ValueError(f"{what}: version {version} is not newer than {before}, which receivers have")
 
 
 def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
-    """The difference of the plan of `rank` from rank 0's, `first`."""
+    """Say how the plan of `rank`, `second`, differs from rank 0's, `first`."""
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
 
 
 def ranks_of(engine: Engine) -> tuple[int, int]:
-    """(rank, number of ranks) of the trainer, also of an engine that is not built yet."""
+    """Return rank and number of ranks of the trainer, also of an engine that is not built yet."""
     import torch.distributed as dist
 
     joined = dist.is_available() and dist.is_initialized()
-    found = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+    place = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
     if hasattr(type(engine), "native_engine"):
         trainer = getattr(engine, "trainer", None)
         native = getattr(getattr(trainer, "model", None), "engine", None)
-        found = found if native is None else (int(native.rank), int(native.world_size))
-    return found
+        place = place if native is None else (int(native.rank), int(native.world_size))
+    return place

@@ -1,29 +1,30 @@
-"""fsdp_sync_weight_nccl: whole weights to rollout engines, bucket by bucket, and its other end."""
+"""fsdp_sync_weight_nccl sends whole weights to rollout engines; WeightReceiver is the other end."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
+from fastsft.ranks.exchange import Message, seconds
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import EngineState, broadcast_source, exclusive
-from fastsft.weight_sync.errors import seconds, whole_number
-from fastsft.weight_sync.interfaces import Engine, Message
+from fastsft.weight_sync.groups import AgreedError, Transport, known_version
+from fastsft.weight_sync.interfaces import Engine, whole_number
 from fastsft.weight_sync.modes import Mode, SyncOptions, sync_mode
 from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
 from fastsft.weight_sync.source import BroadcastSource, Load
 from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
-from fastsft.weight_sync.transport import AgreedError, Transport, known_version
 
 _WHAT = "the handshake"
 
 
 def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
-    """The sender's side. RuntimeError when a receiver refuses, in its words."""
+    """Offer a transfer to the receivers. RuntimeError if one refuses, with its words."""
     transport.announce({**header, "hash": plan.hash, "generation": transport.generation})
     answers = transport.vote({}, _WHAT)
     if any(answer.get("other_plan") for answer in answers):
@@ -31,9 +32,9 @@ def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
 
 
 def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str | None]) -> Message:
-    """The receiver's side: the header. RuntimeError when this or another receiver refuses.
+    """Accept a transfer; return the sender's header. RuntimeError if this or another receiver refuses.
 
-    check: why the header is refused, or None.
+    check: returns the reason to refuse a header, or None.
     """
     header = transport.announce({})
     why = check(header)
@@ -45,7 +46,7 @@ def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str 
 
 
 def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) -> None:
-    """The sender's plan goes to all, so that whoever has another one can say where; always raises."""
+    """Send the sender's plan to all, so that receivers with another plan name a difference; always raises."""
     text = plan.to_json().encode() if own is None else b""
     length = int(transport.announce({"bytes": len(text)})["bytes"])
     data = (
@@ -82,19 +83,19 @@ def fsdp_sync_weight_nccl(
     checksum: bool = True,
     announce: Callable[[Message], object] | None = None,
 ) -> int:
-    """Broadcast the whole weights of `engine.module`; collective over the trainer ranks. Returns the version.
+    """Broadcast the whole weights of `engine.module`. Collective over the trainer ranks. Returns the version.
 
     Only trainer rank 0 belongs to `model_update_group` (a process group, or a `WeightGroup`), as its rank 0;
     elsewhere it may be None. mode: "trinity" (a broadcast a tensor), "vllm_packed", "sglang", "native", or
     "native_multiroot", for which every trainer rank gives a group of its own with all receivers.
     Names, order, dtypes and shapes are those of `sync_plan`: parameters, with `send_buffers` also persistent
-    buffers; of an engine with `get_per_tensor_param`, unless FSDP1 wraps it, what that yields.
+    buffers; if an engine has `get_per_tensor_param`, and FSDP1 does not wrap it, the tensors that it yields.
 
-    deadline_s: of every single wait; past it RuntimeError, and the group has to be made again. version: must
-    grow; None: one more than the last that a trainer rank or a member of the group knows. handshakes: begin
-    with an agreement on plan and version, as the receivers' `handshakes` say; None: where the group is a
-    `WeightGroup`, which both ends made; False for receivers of others in such a group. When one rank fails
-    all trainer ranks raise its reason.
+    deadline_s: limit of every single wait, past which a RuntimeError ends the group. version: must grow;
+    None: one more than the last that a trainer rank or a member of the group knows. handshakes: begin with an
+    agreement on plan and version, as the receivers' `handshakes` say; None: if the group is a `WeightGroup`,
+    which both ends made; False for other programs' receivers in such a group. If a rank fails, all trainer
+    ranks raise its reason.
     Contract: docs/spec/weight_sync.md, sections 1.3 and 4.4.
     """
     with (
@@ -130,7 +131,7 @@ def fsdp_sync_weight_nccl(
         try:
             opening.settle(f"sending version {version}", error)
         finally:
-            error = None  # it holds this frame, and with a cycle would keep the group until a full collection
+            error = None  # holds this frame: a cycle would keep the group until a full collection
         state.broadcast = version
     return version
 
@@ -138,9 +139,9 @@ def fsdp_sync_weight_nccl(
 def _agreed_version(
     opening: TransferAgreement, state: EngineState, version: int | None, known: int, facts: Message
 ) -> int:
-    """The one given, or one that is new to all ranks and receivers, also after a sync that failed late.
+    """Return the given version, or one that is new to all ranks and receivers, also after a late failure.
 
-    known: the newest of which this rank has heard.
+    known: the newest version that this rank has heard of.
     """
     if version is not None:
         version = whole_number("version", version)
@@ -155,7 +156,7 @@ def shakes_hands(mode: Mode, asked: bool | None, transport: Transport) -> bool:
 
 
 def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message:
-    """Facts that receivers compare with what they expect; with the root only where there are several."""
+    """Return the facts that receivers compare with their own; with the root only if there are several."""
     header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
     if sync_mode(mode).every_rank:
         header |= {"root": source.rank, "roots": source.world_size}
@@ -165,9 +166,9 @@ def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message
 def sync_plan(
     engine: Engine, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
 ) -> SyncPlan:
-    """The plan of what `fsdp_sync_weight_nccl` with these options sends, for receivers; collective.
+    """Return the plan of a `fsdp_sync_weight_nccl` with these options, for receivers. Collective.
 
-    ValueError, on every rank, when ranks have different models, naming the rank and the first difference.
+    ValueError, on every rank, if ranks have different models, naming the rank and the first difference.
     deadline_s: how long ranks wait for each other.
     """
     with (
@@ -198,9 +199,9 @@ class WeightReceiver:
 
     For mode "native_multiroot" `group` is a list: one with each trainer rank, in their order. plan: a
     `SyncPlan`, or metadata as Trinity's Synchronizer gives it. load: called with lists of (name, tensor) as
-    they arrive. mode and bucket_bytes: the sender's. handshakes: as the sender's; None: where each group is a
+    they arrive. mode and bucket_bytes: the sender's. handshakes: as the sender's; None: if each group is a
     `WeightGroup`. deadline_s: of every single wait.
-    `dirty` is true from the first byte of a sync until its end: what was loaded may be a mixture of two
+    `dirty` is true from the first byte of a sync until its end: the loaded weights may be a mixture of two
     versions, and must not serve before a sync has succeeded.
     """
 
@@ -230,14 +231,14 @@ class WeightReceiver:
         self._shares: list[RowShard] = []
 
     def receive(self) -> int:
-        """Take part in one sync; the version that is loaded now, counted here where the mode sends none.
+        """Take part in one sync. Return the loaded version, counted here if the mode sends none.
 
-        RuntimeError when it failed, was refused, or a wait took longer than the deadline.
+        RuntimeError if it failed, was refused, or a wait took longer than the deadline.
         """
         transports = [Transport(group, self._deadline_s, self._device) for group in self._groups]
         versions = {1 + max(self.version, transports[0].version)}
         if shakes_hands(self._mode, self._handshakes, transports[0]):
-            versions = set(_together([self._accepting(root, each) for root, each in enumerate(transports)]))
+            versions = set(_together(list(map(self._accepting, itertools.count(), transports))))
         if len(versions) > 1:
             for transport in transports:
                 transport.end()
@@ -291,8 +292,7 @@ class WeightReceiver:
 
 
 def _together(works: list[Callable[[], T]]) -> list[T]:
-    """The result of each, on a thread each; the first failure, when all have ended. Each wait of theirs has
-    a deadline."""
+    """Run each work on a thread of its own. Return the results, or raise the first failure at the end."""
     if len(works) == 1:
         return [works[0]()]
     with ThreadPoolExecutor(len(works), thread_name_prefix="weights-from-root") as threads:

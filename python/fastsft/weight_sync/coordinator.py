@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from fastsft.ranks.exchange import Message
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.errors import ReplacedError, raise_once
-from fastsft.weight_sync.interfaces import Message
+from fastsft.weight_sync.interfaces import ReplacedError, raise_once
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0
-_ANSWER_S = 60.0  # for calls of the monitor that wait for nobody
+_ANSWER_S = 60.0  # for calls of the monitor that wait for no other writer
+Save = Callable[[], object]
 
 
 class CheckpointCoordinator:
@@ -34,23 +36,21 @@ class CheckpointCoordinator:
         self._threads: dict[str, threading.Thread] = {}
         self._failures: list[BaseException] = []
 
-    def save_async(
-        self, name: str, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False
-    ) -> None:
+    def save_async(self, name: str, save_fn: Save, global_step: int, is_state_dict: bool = False) -> None:
         """Run `save_fn` on a thread, after the earlier save of this name has ended.
 
-        Where it will never be called, its method `abandon(error)` is, if it has one. RuntimeError when the
+        If it will never be called, its method `abandon(error)` is, if it has one. RuntimeError when the
         earlier save has not ended within the deadline.
         """
         self._begin(name, lambda: self._save(save_fn, global_step, is_state_dict), save_fn)
 
-    def save_sync(self, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False) -> None:
+    def save_sync(self, save_fn: Save, global_step: int, is_state_dict: bool = False) -> None:
         """Run `save_fn` here, between the same calls of the monitor; raises what it raises."""
         self._save(save_fn, global_step, is_state_dict)
-        self._raise_failure()
+        self._raise_failures(len(self._failures))
 
-    def attach(self, name: str, work: Callable[[], object]) -> None:
-        """`save_async` that tells no monitor: failure and end of `work` belong to this coordinator."""
+    def attach(self, name: str, work: Save) -> None:
+        """Run `work` as `save_async` does, but tell no monitor; its failure is kept alike."""
         self._begin(name, work, work)
 
     def wait_all(self, timeout: float | None = None) -> None:
@@ -62,7 +62,7 @@ class CheckpointCoordinator:
         for name in list(self._threads):
             self._join(name, end)
             self._threads.pop(name, None)
-        self._raise_failure()
+        self._raise_failures(len(self._failures))
 
     async def register_and_monitor(
         self,
@@ -72,43 +72,36 @@ class CheckpointCoordinator:
         checkpoint_thread_count: int = 0,
     ) -> None:
         """Tell the monitor how many saves of the step there are, and that there will be no more."""
-        if self._monitor is None:
-            return
-        if state_dict_thread_count or checkpoint_thread_count:
-            await remote.call_async(
-                self._monitor,
-                "register_thread_count",
-                global_step,
-                deadline_s=_ANSWER_S,
-                state_dict_thread_count=state_dict_thread_count,
-                checkpoint_thread_count=checkpoint_thread_count,
-            )
-        await remote.call_async(
-            self._monitor, "monitor_step", global_step, deadline_s=_ANSWER_S, is_state_dict=is_state_dict
-        )
+        counts = {
+            "state_dict_thread_count": state_dict_thread_count,
+            "checkpoint_thread_count": checkpoint_thread_count,
+        }
+        calls: list[tuple[str, Message]] = [("monitor_step", {"is_state_dict": is_state_dict})]
+        if any(counts.values()):
+            calls.insert(0, ("register_thread_count", counts))
+        for name, given in calls if self._monitor is not None else ():
+            await remote.call_async(self._monitor, name, global_step, deadline_s=_ANSWER_S, **given)
 
-    def _begin(self, name: str, work: Callable[[], object], told: object) -> None:
+    def _begin(self, name: str, work: Save, save_fn: object) -> None:
         try:
             self._join(name, time.monotonic() + self._deadline_s)
             earlier = len(self._failures)  # a failure of the save that begins here belongs to the next call
             thread = threading.Thread(target=self._keep_failure, args=(name, work), name=f"save-{name}")
             thread.start()
         except BaseException as error:
-            _abandon(told, error)
+            _abandon(save_fn, error)
             raise
         self._threads[name] = thread
-        self._raise_failure(earlier)
+        self._raise_failures(earlier)
 
     def _join(self, name: str, end: float) -> None:
-        thread = self._threads.get(name)
-        if thread is None:
-            return
-        began = time.monotonic()
-        thread.join(max(0.0, end - began))
-        if thread.is_alive():
-            raise RuntimeError(f"save {name} is still running after {max(0.0, end - began):.3g} seconds")
+        patience = max(0.0, end - time.monotonic())
+        if (thread := self._threads.get(name)) is not None:
+            thread.join(patience)
+            if thread.is_alive():
+                raise RuntimeError(f"save {name} is still running after {patience:.3g} seconds")
 
-    def _keep_failure(self, name: str, work: Callable[[], object]) -> None:
+    def _keep_failure(self, name: str, work: Save) -> None:
         try:
             work()
         except ReplacedError as replaced:
@@ -118,75 +111,71 @@ class CheckpointCoordinator:
             self._failures.append(error)
             _FAILED.add(self)
 
-    def _raise_failure(self, count: int | None = None) -> None:
-        """The first of the `count` oldest failures (default: of all) that nobody has raised yet."""
-        for _ in range(len(self._failures) if count is None else count):
+    def _raise_failures(self, count: int) -> None:
+        """Raise the first of the `count` oldest failures that nobody has raised yet."""
+        for _ in range(count):
             failure = self._failures.pop(0)
             if not self._failures:
                 _FAILED.discard(self)
             raise_once(failure)
 
-    def _save(self, save_fn: Callable[[], object], step: int, is_state_dict: bool) -> None:
-        if self._monitor is None:
+    def _save(self, save_fn: Save, step: int, is_state_dict: bool) -> None:
+        monitor = self._monitor
+        if monitor is None:
             save_fn()
             return
         node_id, job_id = remote.runtime_ids()
         # An unmodified monitor knows neither leases nor failures, and its calls stay as they are.
-        extended = remote.has_method(self._monitor, "notify_failed")
+        extended = remote.has_method(monitor, "notify_failed")
         who: Message = {"node_id": node_id, "job_id": job_id}
         lease: Message = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
         try:
-            remote.call(self._monitor, "notify_started", deadline_s=self._deadline_s, **who, **lease)
+            remote.call(monitor, "notify_started", deadline_s=self._deadline_s, **who, **lease)
         except BaseException as error:
             _abandon(save_fn, error)
             raise
+        if not extended:
+            save_fn()
+            remote.call(monitor, "notify_finished", step, is_state_dict, deadline_s=_ANSWER_S)
+            return
         try:
-            with _Heartbeat(self._monitor if extended else None, who, lease, self._heartbeat_s):
+            with _heartbeats(monitor, {**who, **lease}, self._heartbeat_s):
                 save_fn()
         except BaseException as error:
-            if extended:
-                why = f"{type(error).__name__}: {error}"
-                remote.call(
-                    self._monitor, "notify_failed", step, why, is_state_dict, deadline_s=_ANSWER_S, **who
-                )
+            why = f"{type(error).__name__}: {error}"
+            remote.call(monitor, "notify_failed", step, why, is_state_dict, deadline_s=_ANSWER_S, **who)
             raise
-        known = who if extended else {}
-        remote.call(self._monitor, "notify_finished", step, is_state_dict, deadline_s=_ANSWER_S, **known)
+        remote.call(monitor, "notify_finished", step, is_state_dict, deadline_s=_ANSWER_S, **who)
 
 
-class _Heartbeat:
-    """Signs of life while a save runs."""
+@contextlib.contextmanager
+def _heartbeats(monitor: object, told: Message, every: float) -> Iterator[None]:
+    """Tell the monitor every so many seconds, while the block runs, that the save goes on."""
+    done = threading.Event()
 
-    def __init__(self, monitor: object, who: Message, lease: Message, every: float) -> None:
-        self._monitor, self._who, self._lease, self._every = monitor, who, lease, every
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="save-heartbeat", daemon=True)
-
-    def __enter__(self) -> None:
-        if self._monitor is not None:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._monitor is not None:
-            self._thread.join(_ANSWER_S)  # none of them may be in Ray's code when the interpreter ends
-
-    def _beat(self) -> None:
-        while not self._done.wait(self._every):
+    def beat() -> None:
+        while not done.wait(every):
             try:
-                remote.call(self._monitor, "heartbeat", deadline_s=_ANSWER_S, **self._who, **self._lease)
+                remote.call(monitor, "heartbeat", deadline_s=_ANSWER_S, **told)
             except Exception:
                 _LOGGER.warning("the checkpoint monitor does not answer", exc_info=True)
 
+    thread = threading.Thread(target=beat, name="save-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(_ANSWER_S)  # no thread may be in Ray's code when the interpreter ends
 
-def _abandon(work: object, error: BaseException) -> None:
-    tell = getattr(work, "abandon", None)
-    if tell is not None:
+
+def _abandon(save_fn: object, error: BaseException) -> None:
+    if (tell := getattr(save_fn, "abandon", None)) is not None:
         tell(error)
 
 
 def _say_what_failed() -> None:
-    """The interpreter has joined the threads by now, so that no shard is left half written."""
+    """Log failures that nobody has raised, at exit, when the interpreter has joined the saves' threads."""
     for coordinator in list(_FAILED):
         try:
             coordinator.wait_all()

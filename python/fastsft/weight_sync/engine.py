@@ -1,28 +1,38 @@
-"""An engine between calls: its lock, its source of weights, and the adapter over fastsft's own trainer."""
+"""Engines: the state that weight sync keeps of one, its source of weights, and the adapter of our trainer."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
 
 from fastsft import _C
-from fastsft.checkpoint.checkpoint import load_checkpoint
+from fastsft.checkpoint.external.wrapped import is_fsdp1
+from fastsft.checkpoint.load import load_checkpoint
 from fastsft.checkpoint.saver import save_checkpoint
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.directory import model_texts
-from fastsft.ranks.agreement import Agreement
+from fastsft.model.model_save import model_texts
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
-from fastsft.weight_sync.fsdp1 import Fsdp1Source
-from fastsft.weight_sync.interfaces import Engine, NativeEngine
-from fastsft.weight_sync.modules import NamedTensorSource, TensorSource, adapters_refused, is_fsdp1
-from fastsft.weight_sync.source import BroadcastSource, EngineSource, WeightSource, weights_of
+from fastsft.weight_sync.interfaces import Engine
+from fastsft.weight_sync.modules import Fsdp1Source, NamedTensorSource, TensorSource, adapters_refused
+from fastsft.weight_sync.source import (
+    BroadcastSource,
+    Described,
+    Named,
+    Rows,
+    WeightSource,
+    rows_of_whole,
+    same_bits,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun
@@ -32,10 +42,22 @@ _ATTRIBUTE = "_fastsft_weight_sync"
 _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+class SyncedTrainer(Protocol):
+    """A fastsft Trainer, whose model is sent."""
+
+    @property
+    def model(self) -> CausalLM: ...
+    @property
+    def run(self) -> SavedRun: ...
+
+
 @dataclass
 class EngineState:
-    """lock: held by transfers, and by training steps that ask for it. uploaded, broadcast: the newest version
-    that arrived on all sides. sent: the newest that receivers may have, though a trainer rank failed then."""
+    """State of an engine between calls. lock: held by transfers, and by training steps that ask for it.
+
+    uploaded, broadcast: the newest version that arrived on all sides. sent: the newest version that receivers
+    may have, though a trainer rank failed then.
+    """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     uploaded: int = 0
@@ -47,7 +69,7 @@ class EngineState:
 
 
 def state_of(engine: Engine) -> EngineState:
-    """The state of the engine, made at the first call."""
+    """Return the state of the engine, made at the first call."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
         state = EngineState()
@@ -57,10 +79,10 @@ def state_of(engine: Engine) -> EngineState:
 
 @contextmanager
 def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
-    """Transfers and training steps exclude each other: hold this around a step of an engine that is not ours.
+    """Exclude transfers and training steps: hold this around a step of an engine that is not ours.
 
-    The same thread may hold it twice. RuntimeError when another one holds it for more than `deadline_s`
-    seconds; None: as long as that takes.
+    The same thread may hold it twice. RuntimeError if another thread holds it for more than `deadline_s`
+    seconds; None: no limit.
     """
     state = state_of(engine)
     if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
@@ -77,12 +99,12 @@ def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[Engin
 class FastsftEngine:
     """An adapter over a `fastsft.Trainer`, or over any object with `model` (built) and `tokenizer`.
 
-    send_master: float32 masters go out instead of what the model computes in (the same in float32 runs).
+    send_master: send the float32 masters instead of the compute dtype's weights (the same in float32 runs).
     """
 
     _strategy = "fastsft"
 
-    def __init__(self, trainer: SavedRun, *, send_master: bool = False) -> None:
+    def __init__(self, trainer: SyncedTrainer, *, send_master: bool = False) -> None:
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 
@@ -106,26 +128,26 @@ class FastsftEngine:
         """Dtype of the weights that forward reads."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
-    def take_changed_weights(self) -> bool:
-        """Let changes count that a script made in a model that it gave as an object, as `save_model` does.
+    def load_changed_weights(self) -> bool:
+        """Take over a script's changes of a model object that it gave, as `save_model` does. Collective.
 
-        True for any; collective. ValueError, on every rank, for what cannot be taken over (LoadedModel).
+        True for any change. ValueError, on every rank, if one cannot be taken over (LoadedModel).
         """
         model = self.trainer.model
-        if getattr(model, "module", None) is None:  # of a directory: nobody but the engine has weights
+        if getattr(model, "module", None) is None:  # loaded from a directory: only the engine has weights
             return False
-        agreement = Agreement("taking over changed weights")
-        taken = agreement.attempt(lambda: model.take_weights_to_save("FastsftEngine"))
+        agreement = AllOrNone("taking over changed weights")
+        taken = agreement.attempt(lambda: model.load_weights_before_save("FastsftEngine"))
         return any(agreement.settle(taken))
 
     @property
     def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Of what is saved with the weights and is no parameter; {} for a `model` that is no CausalLM."""
+        """Dtypes of saved tensors that are no parameters; {} unless `model` is a CausalLM."""
         model = self.trainer.model
         return model.buffer_dtypes() if isinstance(model, CausalLM) else {}
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """As `save_model` writes them, in words of `dtype`; {} for a `model` that is no CausalLM."""
+        """Return the texts that `save_model` writes, for `dtype`; {} unless `model` is a CausalLM."""
         if not isinstance(self.trainer.model, CausalLM):
             return {}
         if carried := self.trainer.model.carried():
@@ -138,7 +160,7 @@ class FastsftEngine:
         return model_texts(self.trainer.model, tokenizer, str(dtype).removeprefix("torch."))
 
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
-        """(name, whole tensor) one unit at a time, on every rank, with what a script has changed.
+        """Yield (name, whole tensor) unit by unit on every rank, with a script's changes.
 
         The call is collective, and every rank must exhaust the iterator.
         """
@@ -154,31 +176,103 @@ class FastsftEngine:
         max_ckpt_to_keep: int | None = None,
         **_: object,
     ) -> None:
-        """A full checkpoint of the trainer in `local_path`; collective. The trainer's own limit prunes."""
+        """Save a full checkpoint of the trainer in `local_path`. Collective. The trainer's limit prunes."""
         if hdfs_path is not None:
             raise ValueError(
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
             )
         with exclusive(self):
-            save_checkpoint(self.trainer, local_path)
+            save_checkpoint(self.trainer.run, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
-        """Weights, optimizer and random states of `save_checkpoint`; collective."""
+        """Restore weights, optimizer and random states of `save_checkpoint`. Collective."""
         with exclusive(self):
-            return load_checkpoint(self.trainer, local_path)
+            return load_checkpoint(self.trainer.run, local_path)
+
+
+class EngineSource(WeightSource):
+    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
+
+    With the engine's `send_master` the float32 masters go out instead. Buffers have their own dtype and the
+    masters' values. Training never changes buffers, so their values are kept until something else does.
+    """
+
+    def __init__(self, engine: FastsftEngine) -> None:
+        super().__init__(engine)
+        self._adapter = engine
+        self._native, self._master = engine.native_engine, engine.send_master
+        self.rank, self.world_size = self._native.rank, self._native.world_size
+        self.config = json.loads(self._native.config_json)
+        self._dtype = torch.float32 if self._master else engine.compute_dtype
+        self._buffers = dict(engine.buffer_dtypes)
+        self._units = _C.unit_tensors(self._native)
+        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
+
+    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
+        return self._adapter.model_texts(dtype or self._dtype)
+
+    def take_changes(self) -> bool:
+        taken = self._adapter.load_changed_weights()
+        if taken:
+            self._exact.clear()
+        return taken
+
+    def describe(self) -> list[Described]:
+        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
+        return [
+            Described(name, tuple(shape), self._buffers.get(name, self._dtype), name in self._buffers, number)
+            for number, (name, shape) in enumerate(tensors)
+        ]
+
+    def whole(self) -> Iterator[list[Named]]:
+        for unit, tensors in enumerate(self._units):
+            buffers = [name for name, _ in tensors if name in self._buffers]
+            yield self._with_buffers(unit, buffers) if buffers else self._gathered(unit)
+
+    def _gathered(self, unit: int, *, master: bool = False) -> list[Named]:
+        return list(_C.gather_unit(self._native, unit, master=master or self._master))
+
+    def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
+        """Gather a unit with the exact values of its buffers `names`; all ranks decide alike."""
+        named = self._gathered(unit)
+        exact = self._exact.get(unit)
+        if exact is None or not exact.are_of(named):
+            rounded = {name: tensor.clone() for name, tensor in named if name in names}
+            masters = dict(self._gathered(unit, master=True))
+            values = {name: masters[name].to(self._buffers[name], copy=True) for name in names}
+            exact = self._exact[unit] = _ExactBuffers(rounded, values)
+            named = self._gathered(unit)
+        return [(name, exact.values.get(name, tensor)) for name, tensor in named]
+
+    def rows(self) -> Iterator[Rows]:
+        for unit in self.whole():
+            for name, tensor in unit:
+                yield rows_of_whole(name, tensor, name in self._buffers, self.rank, self.world_size)
+
+
+@dataclass(frozen=True)
+class _ExactBuffers:
+    """Buffers of a unit, by name. rounded: as gathered with the unit. values: in their own dtypes."""
+
+    rounded: dict[str, torch.Tensor]
+    values: dict[str, torch.Tensor]
+
+    def are_of(self, named: Sequence[Named]) -> bool:
+        """True if the gathered unit has the same buffers as before."""
+        return all(same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
 
 
 def source_of(engine: Engine) -> WeightSource:
-    """The source for `engine.module`, or for fastsft's own engine."""
+    """Make the source for `engine.module`, or for fastsft's own engine."""
     if hasattr(engine, "native_engine"):
-        return EngineSource(cast(NativeEngine, engine))
+        return EngineSource(cast(FastsftEngine, engine))
     if is_fsdp1(engine.module):
         return Fsdp1Source(engine)
     return TensorSource(engine)
 
 
 def broadcast_source_of(engine: Engine) -> BroadcastSource:
-    """The source of a broadcast: an engine that yields its tensors itself decides their names and order."""
+    """Make the source of a broadcast: an engine that yields its tensors decides their names and order."""
     foreign = not hasattr(engine, "native_engine")
     if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
         return NamedTensorSource(engine)
@@ -186,13 +280,15 @@ def broadcast_source_of(engine: Engine) -> BroadcastSource:
 
 
 def state_source(engine: Engine, state: EngineState) -> WeightSource:
-    """`source_of`, made once as long as the engine keeps its module. `refresh` notices what changed in it."""
+    """Return `source_of`, kept while the engine keeps its module. `refresh` notices changes in the module."""
     return _kept(engine, state, "state", source_of)
 
 
 def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
-    """`broadcast_source_of`, made once as long as the engine keeps its module. Its plan stays, because
-    receivers have it, until somebody calls `refresh`."""
+    """Return `broadcast_source_of`, kept while the engine keeps its module.
+
+    Its plan stays, because receivers have it, until somebody calls `refresh`.
+    """
     return _kept(engine, state, "broadcast", broadcast_source_of)
 
 

@@ -1,4 +1,4 @@
-"""Files of a save: written at offsets, under temporary names, in folders that are no links."""
+"""Files of a save: written at offsets under temporary names, and held open until they have their names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import copy
 import hashlib
 import json
 import os
+import stat
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,44 +17,44 @@ import torch
 
 from fastsft import _C
 from fastsft.model.config import json_text
-from fastsft.model.words.both import in_both_words
-from fastsft.model.words.files import write_both_words
+from fastsft.model.config_words import in_both_words
+from fastsft.model.model_config import write_both_words
+from fastsft.ranks.exchange import Message
 from fastsft.runtime.file_calls import repeated
 from fastsft.runtime.folders import make_folders, opened_folder, sync_folder
 from fastsft.runtime.new_files import NewFile
 from fastsft.runtime.private_files import files_of
+from fastsft.runtime.regular_files import kind_of
 from fastsft.tokenizer.both_words import write_tokenizer_words
 from fastsft.weight_sync.engine import state_of
-from fastsft.weight_sync.held_files import changed, check_same
-from fastsft.weight_sync.interfaces import Engine, Message
+from fastsft.weight_sync.interfaces import Engine
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+TEMPORARY = ".fastsft-tmp-"  # begins the names of files that no save has committed
 
-TEMPORARY = ".fastsft-tmp-"  # how names of files begin that no save has committed
 
-
-# What a rank has written: its own files, and its ranges of files that several ranks write.
+# A rank's own files, and its ranges of files that several ranks write.
 Written = tuple[list[_C.FileDigest], list[_C.RangeDigest]]
 
 
 def temporary_name(name: str, tag: str) -> str:
-    """Of a file that is renamed when all ranks have written theirs; in no folder, whatever `name` is in.
+    """Return the name of a file until all ranks have written theirs; in no folder, even if `name` is.
 
-    tag: of the save, a secret of its ranks. Who sees the names that are there cannot tell the next one.
+    tag: a secret of the ranks of the save, so that nobody else can guess the next name.
     """
     start = temporary_start(name)
     return start + hashlib.blake2b(start.encode(), key=tag.encode(), digest_size=8).hexdigest()
 
 
 def temporary_start(name: str) -> str:
-    """The beginning of the temporary names of a file, in whichever save."""
+    """Return the beginning of the temporary names of a file, the same in all saves."""
     return f"{TEMPORARY}{name.replace('/', '--')}-"
 
 
 def temporary_files(directory: Path, tag: str) -> list[Path]:
-    """Those in `directory` that are of the save with this tag."""
+    """List the temporary files in `directory` of the save with this tag."""
     there = directory.glob(f"{TEMPORARY}*")
     return [path for path in there if path.name == temporary_name(_name_of_temporary(path.name), tag)]
 
@@ -63,11 +64,11 @@ def _name_of_temporary(temporary: str) -> str:
 
 
 def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
-    """A durable file of this rank alone. RuntimeError unless the disk has the bytes that were written."""
+    """Check a durable file of this rank: RuntimeError unless the disk has the bytes that were written."""
     path = directory / temporary_name(name, tag)
-    found = _C.digest_file(str(path))
-    if (found.size, found.crc32c) != (size, crc32c):
-        raise changed(path, f"{found.size} bytes of other content, where {size} were written")
+    digest = _C.digest_file(str(path))
+    if (digest.size, digest.crc32c) != (size, crc32c):
+        raise changed(path, f"{digest.size} bytes of other content, where {size} were written")
     return _C.FileDigest(name, size, crc32c)
 
 
@@ -83,7 +84,7 @@ _DTYPES = {name: dtype for dtype, name in _SAFETENSORS.items()}
 
 
 def dtype_of(name: str, where: str) -> torch.dtype:
-    """The dtype that a safetensors header calls `name`. ValueError for one that no save writes."""
+    """Return the dtype that a safetensors header calls `name`. ValueError if no save writes it."""
     if name not in _DTYPES:
         raise ValueError(f"{where}: expected one of {', '.join(_DTYPES)}, got {name}")
     dtype: torch.dtype = getattr(torch, _DTYPES[name])
@@ -93,10 +94,9 @@ def dtype_of(name: str, where: str) -> torch.dtype:
 def header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], sizes: Sequence[int], metadata: dict[str, str]
 ) -> tuple[bytes, list[int]]:
-    """The first bytes of a file with these tensors, and where in the file each begins.
+    """Return the header of a file with these tensors, and the offset at which each begins.
 
-    Computed once from the real layout: the data begins where the header ends, whatever its length. ValueError
-    for a tensor with the name that the format keeps for itself.
+    ValueError for a tensor with the name that the format keeps for itself.
     """
     if any(name == _METADATA for name, _, _ in tensors):
         raise ValueError(
@@ -114,14 +114,11 @@ def header(
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     prefix = struct.pack("<Q", len(text)) + text
-    return prefix, [len(prefix) + each for each in begins]
+    return prefix, [len(prefix) + begin for begin in begins]
 
 
 class RangeFile:
-    """A file of which this process writes some ranges, and other ranks the rest; none but they make it.
-
-    name: what it will be called.
-    """
+    """A file of several ranks, of which this process writes some ranges. name: its final name."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
@@ -129,12 +126,12 @@ class RangeFile:
         self._file = NewFile(path, shared=True)
 
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
-        """The memory of a contiguous tensor on the host, without a copy."""
+        """Write the memory of a contiguous tensor on the host, without a copy."""
         data = tensor.reshape(-1).view(torch.uint8)
         self._write(offset, data.numpy().data, _C.buffer_checksum(data, data.numel()))
 
     def write_at(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
+        """Write `data` at `offset`."""
         self._write(offset, memoryview(data), _C.crc32c(data))
 
     def _write(self, offset: int, left: memoryview, crc32c: int) -> None:
@@ -143,14 +140,14 @@ class RangeFile:
         self._file.write_at(offset, left)
 
     def finish(self) -> list[_C.RangeDigest]:
-        """Its ranges, durable on return. RuntimeError when something else has the file's name by then."""
+        """Return the ranges, durable. RuntimeError if another file has the name by then."""
         self._file.sync()
         check_same(self._file.fileno(), self._file.path)
         self.close()
         return self._ranges
 
     def close(self) -> None:
-        """Without a promise about the disk; a second call does nothing."""
+        """Close without a promise about the disk; a second call does nothing."""
         self._file.close()
 
     def __enter__(self) -> RangeFile:
@@ -161,9 +158,9 @@ class RangeFile:
 
 
 def rename_into(directory: Path, temporary: str, name: str) -> None:
-    """`temporary`, which is in `directory` itself, becomes `name`, which may be in a folder; durable.
+    """Rename `temporary`, which is in `directory` itself, to `name`, which may be in a folder; durable.
 
-    A link of that name is replaced, and what it leads to stays. ValueError as `opened_folder`.
+    A link of that name is replaced, and its target stays. ValueError as `opened_folder`.
     """
     with opened_folder(directory, name) as folder:
         path, last = directory / temporary, name.rpartition("/")[2]
@@ -172,7 +169,7 @@ def rename_into(directory: Path, temporary: str, name: str) -> None:
 
 
 def remove_file(directory: Path, name: str) -> None:
-    """The file `name` below `directory`, where it is there; of a link the link, never its target."""
+    """Remove the file `name` below `directory`, if there is one; a link itself, never its target."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
         os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
@@ -183,10 +180,10 @@ _HUGGINGFACE = "huggingface"
 def huggingface_files(
     engine: Engine, config: object, texts: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """relative path -> content. Made once while configuration and tokenizer stay the same objects.
+    """Return relative path -> content, made once while configuration and tokenizer stay the same objects.
 
-    texts: name -> content of files that describe the model, in place of those of `config`. On the calling
-    thread: a tokenizer may not be used by two at a time. Entries of `config.auto_map` whose key is None are
+    texts: name -> content of files that describe the model, in place of `config`. On the calling thread,
+    because two threads may not use a tokenizer at a time. Entries of `config.auto_map` whose key is None are
     left out.
     """
     tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
@@ -207,7 +204,7 @@ def huggingface_files(
 
 
 def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) -> list[_C.FileDigest]:
-    """Durable under temporary names; their folders are there on return."""
+    """Write files, durable, under temporary names, and make the folders of their final names."""
     written = []
     for relative, content in files.items():
         name = f"{_HUGGINGFACE}/{relative}"
@@ -235,5 +232,67 @@ def _save_config(config: object, folder: str) -> None:
 
 
 def _fingerprint(config: object) -> str:
-    """Changes when somebody edits the configuration."""
+    """Return a text that changes with every edit of the configuration."""
     return repr(config.to_dict() if hasattr(config, "to_dict") else config)
+
+
+_WAY_OUT = "something else changes files here: give every trainer a directory of its own, and save again"
+
+
+class HeldFiles:
+    """Files that this process holds open, so that no other file gets their inode numbers.
+
+    The number tells apart a link, or another file of the same size, that replaces one of them.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: dict[str, int] = {}
+
+    def hold(self, name: str, path: Path) -> None:
+        """Open the regular file `path`, which will be called `name`. RuntimeError for anything else."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:  # ELOOP of a link
+            raise changed(path, error.strerror or str(error)) from error
+        self._descriptors[name] = descriptor
+
+    def check(self, name: str, path: Path) -> None:
+        """RuntimeError unless `path` is the file that is held as `name`."""
+        check_same(self._descriptors[name], path)
+
+    def close(self) -> None:
+        """Close all files; a second call does nothing."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+
+def check_same(descriptor: int, path: Path) -> None:
+    """RuntimeError unless `path` is the open file itself, not a link to it."""
+    held = os.fstat(descriptor)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError as error:
+        raise changed(path, "nothing has this name") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise changed(path, "a link" if stat.S_ISLNK(status.st_mode) else kind_of(status.st_mode))
+    if (status.st_dev, status.st_ino) != (held.st_dev, held.st_ino):
+        raise changed(path, "another one")
+
+
+def changed(path: Path, found: str) -> RuntimeError:
+    """Make the error for a file that is not as this save wrote it."""
+    return RuntimeError(f"{path}: expected the file that this save wrote, got: {found}; {_WAY_OUT}")
+
+
+def check_free(directory: Path, names: Iterable[str]) -> None:
+    """ValueError if anything but a file or a link has one of `names`, which files will get."""
+    for name in names:
+        try:
+            mode = os.lstat(directory / name).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise ValueError(
+                f"{directory / name}: expected a file of a save, or nothing of this name, got "
+                f"{kind_of(mode)}; it is left as it is: move it away and save again"
+            )

@@ -1,21 +1,22 @@
-"""File formats of a save, and the reader of all of them."""
+"""File formats of a save, and the reader of all formats, which checks files before it takes memory."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import Message
 from fastsft.runtime.regular_files import read_regular
 from fastsft.weight_sync import layout
-from fastsft.weight_sync.errors import some
-from fastsft.weight_sync.files import RangeFile, Written, header, temporary_name, written_file
-from fastsft.weight_sync.interfaces import Message
-from fastsft.weight_sync.stored_file import StoredFile, StoredTensor
+from fastsft.weight_sync.files import RangeFile, Written, dtype_of, header, temporary_name, written_file
+from fastsft.weight_sync.layout import some
 from fastsft.weight_sync.tensor_stream import Snapshot
 from fastsft.weight_sync.verl_pt import VerlPt
 
@@ -26,13 +27,13 @@ class SaveFormat(Protocol):
     name: str
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> Written:
-        """This rank's files, and its ranges of files of several ranks; durable under names with `tag`."""
+        """Write this rank's files, and its ranges of shared files; durable, under names with `tag`."""
 
     def recognises(self, names: list[str]) -> bool:
         """True if a manifest's file names are of this format."""
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        """The whole tensors by name."""
+        """Read the whole tensors by name."""
 
 
 _NAME = "model.safetensors"
@@ -67,7 +68,7 @@ _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 
 
 class Native:
-    """Local rows; `fastsft_rows` of the metadata says which, and the whole shape."""
+    """A file of each rank's rows; `fastsft_rows` of the metadata has their places and the whole shapes."""
 
     name = "native"
 
@@ -97,23 +98,23 @@ class Native:
         for file, own in zip(files, places, strict=True):
             if other := sorted(own.keys() ^ places[0].keys()):
                 raise ValueError(f"{file.path}: {other[0]} is not in all files of this save")
-        # All of them before memory is taken for one: a shape may be of rows that are not there.
+        # All tensors are checked before memory is taken for one: a shape may promise rows that are missing.
         tensors = {name: StoredTensor(name, files, places) for name in places[0]}
         return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
-    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
-    size = max(size for _, size in found)
-    if sorted(found) != [(rank, size) for rank in range(size)]:
-        listed = some(sorted(found.values()))
+    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
+    by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    size = max(size for _, size in by_rank)
+    if sorted(by_rank) != [(rank, size) for rank in range(size)]:
+        listed = some(sorted(by_rank.values()))
         raise ValueError(f"{directory}: expected a file of each of {size} ranks of one save, got {listed}")
-    return [found[key] for key in sorted(found)]
+    return [by_rank[key] for key in sorted(by_rank)]
 
 
 def _places(file: StoredFile) -> Message:
-    """Name -> place of each tensor of the file."""
+    """Return name -> place of each tensor of the file."""
     why = ""
     try:
         places = json.loads(file.metadata["fastsft_rows"], object_pairs_hook=_without_duplicates)
@@ -135,19 +136,19 @@ class _DuplicateError(ValueError):
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> Message:
-    found: Message = {}
+    content: Message = {}
     for name, value in pairs:
-        if name in found:
+        if name in content:
             raise _DuplicateError(f"{name} is there twice")
-        found[name] = value
-    return found
+        content[name] = value
+    return content
 
 
-FORMATS: dict[str, SaveFormat] = {each.name: each for each in (HuggingFace(), Native(), VerlPt())}
+FORMATS: dict[str, SaveFormat] = {form.name: form for form in (HuggingFace(), Native(), VerlPt())}
 
 
 def save_format(name: str) -> SaveFormat:
-    """ValueError names the formats there are."""
+    """Find a format by its name. ValueError names all formats."""
     if name not in FORMATS:
         raise ValueError(f"format: expected one of {', '.join(sorted(FORMATS))}, got {name!r}")
     return FORMATS[name]
@@ -157,18 +158,18 @@ _TRIES = 5
 
 
 def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[str, torch.Tensor]:
-    """The whole tensors by name, on the CPU. `directory`: what `fsdp_save_state_dict` was given.
+    """Read the whole tensors by name, on the CPU. directory: the `local_path` of `fsdp_save_state_dict`.
 
     ValueError unless it has a manifest whose files have their sizes and, unless `checksums` is False, their
-    contents. What is returned is one save, also while the next one replaces it: files are read again then,
-    and a directory that is saved into all the time, or is between two saves, is a ValueError.
+    contents. Returns one save, also while the next one replaces it: then files are read again. A directory
+    that is saved into all the time, or is between two saves, is a ValueError.
     """
     folder = Path(directory)
     for _ in range(_TRIES):
         before = _manifest(folder, checksums)
         try:
             whole = _read(folder)
-        except (OSError, ValueError, RuntimeError):  # the core's errors of files are RuntimeErrors
+        except (OSError, ValueError, RuntimeError):  # the core raises RuntimeErrors for files
             if _manifest(folder, False) == before:
                 raise
             continue
@@ -178,22 +179,118 @@ def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[st
 
 
 def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
-    """The manifest as it is, of a complete save, and which files it lists; ValueError of any other."""
-    identities = layout.identities(folder)  # first: files that are replaced from here on are others
-    found = layout.problems(folder, checksums)
+    """Return the manifest of a complete save, and the identities of its files; ValueError otherwise."""
+    identities = layout.identities(folder)  # first: files replaced from here on have other identities
+    faults = layout.problems(folder, checksums)
     try:
-        content = b"" if found else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
+        content = b"" if faults else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
     except ValueError as error:  # taken away by the next save since
         raise ValueError(f"{folder}: not a complete save: the next one replaces it: {error}") from None
-    if found:
-        raise ValueError(f"{folder}: not a complete save: {some(found, '; ')}")
+    if faults:
+        raise ValueError(f"{folder}: not a complete save: {some(faults, '; ')}")
     return content, identities
 
 
 def _read(folder: Path) -> dict[str, torch.Tensor]:
 
     names = [file.name for file in _C.read_manifest(str(folder)).files]
-    for each in FORMATS.values():
-        if each.recognises(names):
-            return each.read(folder, names)
+    for form in FORMATS.values():
+        if form.recognises(names):
+            return form.read(folder, names)
     raise ValueError(f"{folder}: its manifest lists no weights: {some(names)}")
+
+
+class StoredFile:
+    """A file whose header is strict JSON without duplicates and describes all of its bytes.
+
+    ValueError or RuntimeError, naming the path, for any other. Its tensors are views of the mapped file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        reader = _C.SafetensorsReader(str(path))
+        self.path, self.metadata = path, dict(reader.metadata)
+        self.entries = {entry.name: entry for entry in reader.tensors}
+        size = path.stat().st_size
+        self._data = size - max((entry.end for entry in reader.tensors), default=0)
+        self._bytes = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Return the values of a tensor, to be copied: their memory is the file."""
+        entry = self.entries[name]
+        dtype = dtype_of(entry.dtype, f"{self.path}: {name}")
+        data = self._bytes[self._data + entry.begin : self._data + entry.end]
+        aligned = data if data.storage_offset() % dtype.itemsize == 0 else data.clone()
+        return aligned.view(dtype).view(entry.shape)
+
+
+@dataclass
+class _Part:
+    """Rows of a tensor in one file."""
+
+    file: StoredFile
+    begin: int
+    count: int
+
+
+class StoredTensor:
+    """A tensor whose rows are in the files of several ranks, or that each rank has whole."""
+
+    def __init__(self, name: str, files: Sequence[StoredFile], places: Sequence[Message]) -> None:
+        self._name = name
+        self._shape: list[int] | None = None  # None: each rank has it whole
+        self._parts: list[_Part] = []
+        self._next = 0
+        first = files[0].entries[name]
+        for number, (file, place) in enumerate(zip(files, (own[name] for own in places), strict=True)):
+            entry, where = file.entries[name], f"{file.path}: {name}"
+            if entry.dtype != first.dtype:
+                raise ValueError(f"{where}: expected {first.dtype}, as in {files[0].path}, got {entry.dtype}")
+            if place is None:
+                self._add_whole(number, file, entry.shape, first.shape, where)
+            else:
+                self._add_rows(number, file, entry.shape, place, where)
+        if self._shape is not None and self._next != self._shape[0]:
+            folder = files[0].path.parent
+            raise ValueError(f"{folder}: {name}: expected {self._shape[0]} rows, got {self._next}")
+
+    def read(self) -> torch.Tensor:
+        """Read the values into memory of their own."""
+        if self._shape is None:
+            return self._parts[0].file.tensor(self._name).clone()
+        whole = self._parts[0].file.tensor(self._name).new_empty(self._shape)
+        for part in self._parts:
+            whole[part.begin : part.begin + part.count] = part.file.tensor(self._name)
+        return whole
+
+    def _add_whole(
+        self, number: int, file: StoredFile, shape: list[int], first: list[int], where: str
+    ) -> None:
+        if self._shape is not None or shape != first:
+            expected = f"rows of {self._shape}" if self._shape is not None else f"all of {first}"
+            raise ValueError(f"{where}: expected {expected}, as the ranks before, got all of {shape}")
+        if number == 0:
+            self._parts.append(_Part(file, 0, 0))
+
+    def _add_rows(self, number: int, file: StoredFile, rows: list[int], place: object, where: str) -> None:
+        """Add rows, which must follow those of the files before."""
+        begin, shape = _place(place, where)
+        known = shape if number == 0 else self._shape
+        fits = shape == known and len(rows) == len(shape) and rows[1:] == shape[1:]
+        if not fits or (rows[0] and (begin != self._next or begin + rows[0] > shape[0])):
+            got = f"rows {begin} and more of shape {rows}"
+            raise ValueError(f"{where}: expected what follows {self._next} rows of {known}, got {got}")
+        self._shape = shape
+        self._parts.append(_Part(file, begin, rows[0]))
+        self._next += rows[0]
+
+
+def _place(place: object, where: str) -> tuple[int, list[int]]:
+    """Parse the first row, and the shape of the whole tensor."""
+    begin, shape = cast("tuple[Any, Any]", place if isinstance(place, list) and len(place) == 2 else (0, 0))
+    if isinstance(shape, list) and shape and all(map(_is_size, [begin, *shape])):
+        return begin, shape
+    raise ValueError(f"{where}: expected [first row, shape] as its place, got {str(place)[:80]}")
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int and 0 <= number < 1 << 48

@@ -1,4 +1,4 @@
-"""Groups in which rank 0 sends weights: over gloo, NCCL, or the shared memory of one host."""
+"""Groups in which rank 0 sends weights, over gloo or NCCL: their members, and transfers with deadlines."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import contextlib
 import ctypes
 import functools
 import importlib
-import secrets
+import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
 from fastsft import _C
-from fastsft.weight_sync.errors import seconds
+from fastsft.ranks.exchange import Message, seconds
 from fastsft.weight_sync.interfaces import Group, Work
-from fastsft.weight_sync.rendezvous import Rendezvous
+from fastsft.weight_sync.rendezvous import Rendezvous, plain_reason
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+    from torch.distributed import BroadcastOptions
 
-P = ParamSpec("P")
 _HELD_SLACK_S = 10.0
 
 
@@ -37,7 +36,7 @@ class _Held(NamedTuple):
 
 
 _held: list[_Held] = []
-# One reference that nobody gives back: what is under way when the process ends is held to its very end.
+# One reference is never given back: operations under way when the process ends are held to its very end.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 _holding = threading.Lock()
 
@@ -64,13 +63,13 @@ def keep_until_done(
 
 
 def release_done() -> None:
-    """Of what is over by now."""
+    """Release the operations that are over by now."""
     if not _held:
         return
     with _holding:
-        over = {id(each) for each in _held if _is_over(each)}
-        leaving = [each for each in _held if id(each) in over]
-        _held[:] = [each for each in _held if id(each) not in over]
+        over = {id(entry) for entry in _held if _is_over(entry)}
+        leaving = [entry for entry in _held if id(entry) in over]
+        _held[:] = [entry for entry in _held if id(entry) not in over]
     del leaving  # not under the lock: a group's end takes its time
 
 
@@ -85,92 +84,7 @@ def _is_done(work: Work) -> bool:
         return True
 
 
-SLOT_BYTES = 1 << 24  # two of them; containers often have 64 MiB
-
-
-class SharedMemoryGroup:
-    """The calls of a process group that a transport makes, for tensors on the CPU; rank 0 sends.
-
-    Operations are done in order on a thread of the group's own. Collective over the members. RuntimeError
-    when not all of them came within `limit`, or live on another host. timeout: of an operation that has none
-    of its own.
-    """
-
-    def __init__(
-        self, store: Store, rank: int, world_size: int, timeout: timedelta, limit: timedelta
-    ) -> None:
-        self._rank, self._world_size, self._timeout = rank, world_size, timeout
-        if rank == 0:
-            name = f"fastsft-{secrets.token_hex(8)}"
-            self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
-            store.set("shared_memory", name)
-        else:
-            store.wait(["shared_memory"], limit)
-            name = store.get("shared_memory").decode()
-            self._memory = _C.SharedMemory(name, rank, world_size, SLOT_BYTES)
-        self._memory.meet(limit.total_seconds())
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shared-memory")
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return self._world_size
-
-    def name(self) -> str:
-        return "shared_memory"
-
-    def broadcast(self, tensors: list[torch.Tensor], options: object) -> SharedMemoryWork:
-        """Rank 0's bytes in the contiguous tensor of all. options: torch's, of which `timeout` counts."""
-        (tensor,) = tensors
-        return self._do(self._memory.broadcast, tensor, self._seconds(options))
-
-    def allgather(
-        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: object
-    ) -> SharedMemoryWork:
-        """Everybody's message, of at most 4096 bytes, in order of rank."""
-        (notes,), (mine,) = outputs, inputs
-        return self._do(self._gather, notes, mine, self._seconds(options))
-
-    def abort(self) -> None:
-        """No operation of any member succeeds from now on."""
-        self._memory.abort()
-
-    def _gather(self, notes: list[torch.Tensor], mine: torch.Tensor, deadline_s: float) -> None:
-
-        everything = torch.empty(self._world_size, mine.numel(), dtype=mine.dtype)
-        self._memory.all_gather(mine, everything, deadline_s)
-        for note, found in zip(notes, everything, strict=True):
-            note.copy_(found)
-
-    def _do(self, operation: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> SharedMemoryWork:
-        return SharedMemoryWork(self._thread.submit(operation, *args, **kwargs))
-
-    def _seconds(self, options: object) -> float:
-        given: timedelta | None = getattr(options, "timeout", None)
-        chosen = given if given is not None and given > timedelta(0) else self._timeout
-        return chosen.total_seconds()
-
-
-class SharedMemoryWork:
-    """An operation under way."""
-
-    def __init__(self, done: Future[None]) -> None:
-        self._done = done
-
-    def is_completed(self) -> bool:
-        """Done or failed."""
-        return self._done.done()
-
-    def wait(self, timeout: timedelta) -> None:
-        """RuntimeError when it failed, or is not done within `timeout`."""
-        try:
-            self._done.result(timeout.total_seconds())
-        except TimeoutError as error:
-            raise RuntimeError("the operation is not done in time") from error
-
-
-_BACKENDS = ("gloo", "nccl", "shared_memory")
+_BACKENDS = ("gloo", "nccl")
 _THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process where gloo is denied one
 
 
@@ -178,11 +92,10 @@ class WeightGroup:
     """A process group for weights alone, over any store; made again by `rebuild` after a failure.
 
     store: a `torch.distributed` store that all members reach, and that outlives them. rank 0 sends. backend:
-    "gloo", "nccl", or "shared_memory" for processes of one host and tensors on its CPU. timeout_s: how long
-    the others are waited for, and of an operation for which nobody set a deadline. Collective over the
-    members. A member that was started again makes its group as it did before, while all others call
-    `rebuild`. generation: of the members that are in it now, the same number on all. version: the newest that
-    has gone through the group, or that a member had when it was made.
+    "gloo" or "nccl". timeout_s: how long the others are waited for, and the deadline of operations that have
+    none. Collective over the members. A member that was started again makes its group as before, while all
+    others call `rebuild`. generation: a number, the same on all members, that grows with each rebuild.
+    version: the newest that has gone through the group, or that a member had when it was made.
     """
 
     def __init__(
@@ -200,7 +113,7 @@ class WeightGroup:
         self.group = self._meet()
 
     def rebuild(self, store: Store | None = None) -> None:
-        """A new group, with every member that calls this, or that was started again, within the timeout.
+        """Make a new group of all members that call this, or were started again, within the timeout.
 
         store: in place of the one before, when that has ended with its process. RuntimeError when a member
         has not come: then the group is of no use, and a later call may succeed.
@@ -232,10 +145,8 @@ class WeightGroup:
         return meeting.group
 
     def _connect(self, dist: Any, store: Store, limit_s: float) -> Group:
-        """limit_s: until all are connected; of the operations it is the group's own timeout."""
+        """Connect to all members within `limit_s`; operations have the group's own timeout."""
         limit = timedelta(seconds=limit_s)
-        if self._backend == "shared_memory":
-            return SharedMemoryGroup(store, self._rank, self._world_size, self._timeout, limit)
         if self._backend == "gloo":
             group = dist.ProcessGroupGloo(store, self._rank, self._world_size, limit)
             group._set_default_timeout(self._timeout)
@@ -259,3 +170,189 @@ def abort(group: Group) -> None:
 def is_broken(group: Group) -> bool:
     """True if `abort` was called with it."""
     return group in _BROKEN
+
+
+MESSAGE_BYTES = 2048
+# torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
+# fault). Enqueuing never waits.
+_ENQUEUING = threading.Lock()
+
+
+class AgreedError(RuntimeError):
+    """A failure that every member has heard of: all left the transfer at the same place."""
+
+
+class Transport:
+    """The channel of the modes. deadline_s: limit of every single wait, past which the group has ended.
+
+    device: of buffers and messages; the CPU for gloo.
+    """
+
+    def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
+        self._owner = group if isinstance(group, WeightGroup) else None
+        self.generation = 0 if self._owner is None else self._owner.generation
+        self._group = cast(Group, getattr(group, "group", group))
+        self.deadline_s, self.device = deadline_s, device
+        # Operations have it, too: gloo cannot abort an operation, and a group waits for its own to end.
+        self._deadline = timedelta(seconds=deadline_s)
+        self._options = _broadcast_options(self._deadline)  # made once: a sync may have thousands of tensors
+        self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
+        # NCCL's first operation waits for the other members, which may be threads of this process.
+        self._enqueuing: contextlib.AbstractContextManager[object] = (
+            _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
+        )
+        self._in_flight: dict[
+            int, tuple[Work, Sequence[torch.Tensor]]
+        ] = {}  # by id: works may not be hashable
+        release_done()
+        if is_broken(self._group):
+            raise RuntimeError(
+                "this group failed in an earlier sync and may still hold half a transfer, or its rebuild did "
+                "not succeed; call WeightGroup.rebuild() on every member"
+            )
+
+    @property
+    def rank(self) -> int:
+        return int(self._group.rank())
+
+    @property
+    def size(self) -> int:
+        return int(self._group.size())
+
+    @property
+    def is_ours(self) -> bool:
+        """True if the group is a `WeightGroup`, so that all members are probably fastsft's."""
+        return self._owner is not None
+
+    @property
+    def version(self) -> int:
+        """The newest version that a member is known to have; 0: none, or not known."""
+        return known_version(self._owner)
+
+    def note_version(self, version: int) -> None:
+        """Tell later members of the group of a version that has gone through it."""
+        if self._owner is not None:
+            self._owner.version = max(self._owner.version, version)
+
+    def broadcast(self, tensor: torch.Tensor) -> Work:
+        """Enqueue the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        if tensor.dtype in self._as_bytes:
+            tensor = _bytes_of(tensor)
+        try:
+            with self._enqueuing:
+                work = self._group.broadcast([tensor], self._options)
+        except RuntimeError as error:
+            raise self._failed("a broadcast", error) from error
+        self._in_flight[id(work)] = work, (tensor,)
+        return work
+
+    def wait(self, work: Work, what: str) -> None:
+        """Wait for an operation. RuntimeError, naming `what`, if it fails or is not done in time."""
+        try:
+            work.wait(self._deadline)
+        except RuntimeError as error:
+            raise self._failed(what, error) from error
+        self._in_flight.pop(id(work), None)
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Enclose a handshake or transfer: an error inside ends the group, unless all members leave there.
+
+        Else the others would take the next transfer for the rest of this one.
+        """
+        try:
+            yield
+        except AgreedError:
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the group, here and elsewhere."""
+        try:
+            keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
+        finally:
+            self._in_flight = {}
+            abort(self._group)
+
+    def announce(self, content: Message) -> Message:
+        """Send rank 0's content to every rank, and return it."""
+        message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
+        message = message.to(self.device)
+        self.wait(self.broadcast(message), "the announcement of a sync")
+        return _decode(message)
+
+    def vote(self, content: Message, what: str) -> list[Message]:
+        """Return every member's content, in order of rank. AgreedError on all if one has an `error`."""
+        c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+        options = c10d.AllgatherOptions()
+        options.timeout = self._deadline
+        mine = _encode(content).to(self.device)
+        notes = [torch.empty_like(mine) for _ in range(self.size)]
+        try:
+            with self._enqueuing:
+                work = self._group.allgather([notes], [mine], options)
+        except RuntimeError as error:
+            raise self._failed(f"the vote on {what}", error) from error
+        self._in_flight[id(work)] = work, (mine, *notes)
+        self.wait(work, f"the vote on {what}")
+        contents = [_decode(note) for note in notes]
+        for rank, note in enumerate(contents):
+            if "error" in note:
+                who = "the sender" if rank == 0 else f"receiver {rank}"
+                raise AgreedError(f"{what}: {who}: {note['error']}")
+        return contents
+
+    def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
+        """End the group and return the error to raise."""
+        self.end()
+        return RuntimeError(
+            f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
+        )
+
+
+def known_version(group: object) -> int:
+    """Return the newest version of a `WeightGroup` or its members; 0 for other groups."""
+    return group.version if isinstance(group, WeightGroup) else 0
+
+
+def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
+    import torch.distributed as dist
+
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    options.asyncOp = True
+    options.timeout = deadline
+    return options
+
+
+@functools.cache
+def _unknown_to_gloo() -> frozenset[torch.dtype]:
+    """List dtypes that gloo broadcasts as bytes only (else "Invalid scalar type", torch 2.11)."""
+
+    return frozenset({
+        torch.int16, torch.uint16, torch.uint32, torch.uint64,
+        torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e8m0fnu,
+    })  # fmt: skip
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _encode(content: Message) -> torch.Tensor:
+
+    data = json.dumps(content).encode()
+    while "error" in content and len(data) > MESSAGE_BYTES:  # escapes make characters longer
+        content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
+        data = json.dumps(content).encode()
+    assert len(data) <= MESSAGE_BYTES, data
+    # The clone is no Python object's memory: a thread of gloo may be the last to release it.
+    return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
+
+
+def _decode(message: torch.Tensor) -> Message:
+    content: Message = json.loads(bytes(message.cpu().numpy()).decode())
+    return content

@@ -1,61 +1,35 @@
-"""Interfaces that weight sync uses and others implement, as far as it uses them."""
+"""Interfaces of other programs' objects that weight sync uses, its errors, and checks of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from typing import SupportsIndex
+
     import torch
-
-    from fastsft import _C
-
-Message = dict[str, Any]  # of members or ranks to each other: what JSON can say
 
 
 class Engine(Protocol):
-    """A trainer's engine, veRL's or a `FastsftEngine`. `checkpoint_manager.processing_class` is used
-    where it has one."""
+    """A trainer's engine, veRL's or a `FastsftEngine`, perhaps with `checkpoint_manager.processing_class`."""
 
     @property
     def module(self) -> Any:
         """The sharded model."""
 
 
-class NativeEngine(Engine, Protocol):
-    """An engine over fastsft's core."""
-
-    send_master: bool
-
-    @property
-    def native_engine(self) -> _C.Engine:
-        """The core's engine."""
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """Dtype of the weights that forward reads."""
-
-    @property
-    def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Of the tensors that are buffers of the model, by name."""
-
-    def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """File name -> content of what describes a model whose parameters have `dtype`; {}: not known."""
-
-    def take_changed_weights(self) -> bool:
-        """Let weights count that a script has changed in the model; True for any; collective."""
-
-
 class YieldingEngine(Engine, Protocol):
-    """An engine that says itself what is sent."""
+    """An engine that chooses the sent tensors itself."""
 
     def get_per_tensor_param(self) -> tuple[Iterable[tuple[str, torch.Tensor]], object]:
-        """(name, tensor) one by one, and what else there is to know."""
+        """Return an iterator of (name, tensor), and facts that weight sync does not use."""
 
 
 class Coordinator(Protocol):
-    """Trinity's, or a `CheckpointCoordinator`, which also has `attach`."""
+    """Trinity's coordinator, or a `CheckpointCoordinator`, which also has `attach`."""
 
     def save_async(
         self, name: str, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False
@@ -64,36 +38,20 @@ class Coordinator(Protocol):
 
 
 class Logger(Protocol):
-    """As `logging.Logger`."""
+    """A logger such as `logging.Logger`."""
 
     def info(self, message: str, /, *args: object) -> object:
-        """A line, with %-arguments."""
-
-
-class Store(Protocol):
-    """A store of torch.distributed."""
-
-    def set(self, key: str, value: str, /) -> object: ...
-
-    def get(self, key: str, /) -> bytes | str: ...
-
-    def multi_get(self, keys: list[str], /) -> Sequence[bytes | str]: ...
-
-    def check(self, keys: list[str], /) -> bool: ...
-
-    def add(self, key: str, amount: int, /) -> int: ...
-
-    def delete_key(self, key: str, /) -> object: ...
+        """Log a line, with %-arguments."""
 
 
 class Work(Protocol):
     """An operation of a group under way."""
 
     def wait(self, timeout: timedelta, /) -> object:
-        """RuntimeError when it failed, or is not done within `timeout`."""
+        """Wait. RuntimeError if the operation failed, or is not done within `timeout`."""
 
     def is_completed(self) -> bool:
-        """Done or failed."""
+        """True if the operation is done or failed."""
 
 
 class Group(Protocol):
@@ -110,3 +68,28 @@ class Group(Protocol):
     ) -> Work: ...
 
     def abort(self) -> None: ...
+
+
+class ReplacedError(RuntimeError):
+    """A later save replaced this one before it began: no failure, and nothing was written."""
+
+
+_MARK = "_fastsft_reported"
+
+
+def raise_once(error: BaseException) -> None:
+    """Raise `error`, unless it has been raised this way before."""
+    if not getattr(error, _MARK, False):
+        setattr(error, _MARK, True)
+        raise error
+
+
+def whole_number(what: str, value: SupportsIndex) -> int:
+    """Return a step, version or size, also NumPy's, as an `int`. ValueError unless it is 0 or more."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{what}: expected a whole number from 0 on, got {value!r}")
+    return number

@@ -1,4 +1,4 @@
-"""Directories of a job as Trinity lays them out (docs/spec/weight_sync.md, section 2.1); pruning."""
+"""The directories of a job in Trinity's layout, and their pruning (docs/spec/weight_sync.md, section 2.1)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def step_directories(job: Path) -> dict[int, Path]:
-    """step -> `global_step_<step>`, in ascending order."""
+    """Return step -> `global_step_<step>`, in ascending order."""
     if not job.is_dir():
         return {}
-    found = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
-    return dict(sorted(found.items()))
+    steps = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
+    return dict(sorted(steps.items()))
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
-    """Faults of a saved directory, by its manifest; empty when a reader may take it."""
+    """List the faults of a saved directory, by its manifest; empty if a reader may take it."""
     return list(_C.verify_directory(str(directory), checksums))
 
 
 def identities(directory: Path) -> list[Identity]:
-    """Of each file that the manifest lists: another one of its name, or a changed one, has another."""
+    """Return an identity of each file in the manifest, which changes if the file is replaced or changed."""
     try:
         names = [file.name for file in _C.read_manifest(str(directory)).files]
     except (ValueError, RuntimeError):  # `problems` says which
@@ -61,7 +61,7 @@ def _identity(path: Path) -> Identity:
 
 
 def components(step_directory: Path) -> list[Path]:
-    """The parts of a step that hold weights: `actor`, `critic`."""
+    """List the parts of a step that hold weights: `actor`, `critic`."""
     return sorted(
         path for path in step_directory.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
@@ -79,7 +79,7 @@ def is_half_replaced(directory: Path) -> bool:
 
 
 def read_iteration(path: Path) -> int | None:
-    """The step that an iteration file names; None when it is missing, empty, no number or no regular file."""
+    """Return the step that an iteration file names; None if it is missing, not regular, or has no number."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             text = file.read(_ITERATION_BYTES).decode("ascii") if _is_regular(file) else ""
@@ -96,7 +96,7 @@ def _is_regular(file: BinaryIO) -> bool:
 
 
 def write_iteration(path: Path, step: int) -> None:
-    """Durable on return; a reader sees the old or the new number, never a half."""
+    """Write an iteration file, durable; a reader sees the old or the new number, never a half."""
     _C.replace_file(str(path), str(step))
 
 
@@ -105,10 +105,11 @@ _LOCK = ".fastsft-lock"
 
 
 def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
-    """Paths below a step directory; None unless each of its parts has, or had until a save replaced it, a
-    manifest of fastsft. Links are somebody else's, whether one is in place of the step, a part or a manifest.
+    """List the paths below a step directory that fastsft wrote; None if it is not fastsft's.
 
-    half_removed: the directory may be what `remove_written` had not finished: empty, or with empty parts.
+    Each part must have a manifest of fastsft, or have had it until a save replaced it. Links are somebody
+    else's, in place of a step, a part or a manifest. half_removed: the directory may be a leftover of
+    `remove_written`: empty, or with empty parts.
     """
     if step_directory.is_symlink() or not step_directory.is_dir():
         return None
@@ -117,7 +118,7 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
     for part in parts:
         listed = None if part.is_symlink() else _listed(part)
         if half_removed and listed is None and not part.is_symlink() and not os.listdir(part):
-            listed = [MANIFEST]  # what it had, so that its folder counts as ours
+            listed = [MANIFEST]  # it had one, so that its folder counts as ours
         if listed is None:
             return None
         names += [f"{part.name}/{name}" for name in listed]
@@ -125,10 +126,10 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
 
 
 def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
-    """Remove `written`, and the directory unless something else is in it; returns what does.
+    """Remove `written`, and the directory unless others' files are in it; returns these.
 
-    Manifests go last, when nothing else is left, or `with_manifests`: until then a prune that comes later
-    knows whose the directory is. No link is followed.
+    Manifests go last, when nothing else is left, or `with_manifests`: until then a later prune knows that the
+    directory is fastsft's. No link is followed.
     """
     manifests = [name for name in written if name.rpartition("/")[2] in _MANIFESTS]
     files = written if with_manifests else sorted({*written} - {*manifests})
@@ -141,17 +142,17 @@ def remove_written(step_directory: Path, written: Sequence[str], with_manifests:
 
 
 def _listed(part: Path) -> list[str] | None:
-    """Names below the part; None where no manifest of fastsft can be read."""
-    found: list[str] = []
+    """List the names below the part; None if no manifest of fastsft can be read."""
+    names: list[str] = []
     inside = os.listdir(part)
     for name in inside:
         staged = name.startswith(temporary_start(MANIFEST))  # of a save that was killed
         if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
-            with contextlib.suppress(ValueError, RuntimeError):  # damaged: it says nothing
-                found += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
-    if not any(name in found for name in _MANIFESTS):
+            with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest lists nothing
+                names += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
+    if not any(name in names for name in _MANIFESTS):
         return None
-    return found + [name for name in inside if name == _LOCK or name.startswith(TEMPORARY)]
+    return names + [name for name in inside if name == _LOCK or name.startswith(TEMPORARY)]
 
 
 _TRASH = ".fastsft-trash-"
@@ -159,7 +160,7 @@ _OPTIMIZER = ("optim", "training_state")
 
 
 def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
-    """See `CheckpointMonitor.prune`. ValueError when `keep` is less than 1: one complete step stays."""
+    """Remove old steps as `CheckpointMonitor.prune`. ValueError if `keep` is less than 1."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
     for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed
@@ -187,12 +188,12 @@ def has_optimizer(step_directory: Path) -> bool:
 
 
 def _remove(directory: Path) -> bool:
-    """Gone at once for readers, whatever happens while its files are removed. False where it is not ours."""
+    """Remove a step, at once for readers whatever happens meanwhile. False if it is not fastsft's."""
     written = what_was_written(directory)
     if written is None:
         return False
     trash = directory.with_name(f"{_TRASH}{directory.name}")
-    if trash.is_symlink() or trash.exists():  # of somebody else: ours are gone by now
+    if trash.is_symlink() or trash.exists():  # somebody else's: ours are gone by now
         _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
         return False
     if why := _C.protection_inside(str(directory)):
@@ -202,7 +203,7 @@ def _remove(directory: Path) -> bool:
 
 
 def _is_removed(remove: Callable[[], None], path: Path) -> bool:
-    """Call `remove`; False, with a line, where the system refuses it: no sync and no save ends for that."""
+    """Call `remove`; False, with a line, if the system refuses: no sync and no save ends for that."""
     try:
         remove()
     except (OSError, _C.FileError) as error:
@@ -217,7 +218,7 @@ def _rename_and_discard(directory: Path, trash: Path, written: list[str]) -> Non
 
 
 def _discard(trash: Path, written: list[str]) -> None:
-    """Files of others stay, in a step directory that has no manifest any more."""
+    """Remove a step's files; others' files stay, in a step directory without a manifest."""
     left = remove_written(trash, written)
     if not left:
         return
@@ -231,12 +232,12 @@ def _discard(trash: Path, written: list[str]) -> None:
 
 
 def published_steps(job: Path) -> tuple[int, int]:
-    """(checkpoint, state dict) from the iteration files and, where those say less, from manifests."""
+    """Return the published (checkpoint, weights) by the iteration files and, if newer, by manifests."""
     steps = step_directories(job)
     complete = [step for step, path in steps.items() if is_complete(path)]
     full = [step for step in complete if (steps[step] / FULL_MARKER).exists()]
     checkpoint = _usable(read_iteration(job / CHECKPOINT_FILE), steps)
-    # A manifest vouches for weights; only the file, or a marker with optimizer state, for a checkpoint.
+    # A manifest proves weights; a checkpoint needs the file, or a marker with optimizer state.
     checkpoint = max([checkpoint, *(s for s in full if has_optimizer(steps[s]))])
     weights = _usable(read_iteration(job / STATE_DICT_FILE), steps)
     weights = max([weights, checkpoint, *complete])
@@ -250,7 +251,7 @@ def published_steps(job: Path) -> tuple[int, int]:
 
 
 def _usable(step: int | None, steps: dict[int, Path]) -> int:
-    """The step, unless its directory is gone, half replaced or has a manifest that does not fit; 0 then."""
+    """Return the step, or 0 if its directory is gone, half replaced or does not fit its manifest."""
     if step is None or step not in steps:
         return 0
     parts = components(steps[step])
@@ -258,3 +259,12 @@ def _usable(step: int | None, steps: dict[int, Path]) -> int:
         return 0
     with_manifest = [part for part in parts if (part / MANIFEST).exists()]
     return 0 if any(problems(part) for part in with_manifest) else step
+
+
+_MOST_LISTED = 5
+
+
+def some(texts: Sequence[str], between: str = ", ") -> str:
+    """Join the first five of a list of any length, and the number of the others."""
+    more = len(texts) - _MOST_LISTED
+    return between.join(texts[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

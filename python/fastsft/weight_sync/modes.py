@@ -1,4 +1,4 @@
-"""Modes of a broadcast: both ends of each wire format."""
+"""The modes of a broadcast: both ends of each wire format."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import ClassVar
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import Message
 from fastsft.weight_sync import remote
-from fastsft.weight_sync.interfaces import Message, Work
+from fastsft.weight_sync.groups import AgreedError, Transport
+from fastsft.weight_sync.interfaces import Work
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import Load
 from fastsft.weight_sync.tensor_stream import TensorStream
-from fastsft.weight_sync.transport import AgreedError, Transport
 
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """bucket_bytes: of a bucket, chunk or batch. announce: called with each SGLang request. checksum: of the
-    native mode's buckets on the host. version: of the native mode."""
+    """Options of one sync. bucket_bytes: size of a bucket, chunk or batch. announce: called with each SGLang
+    request. checksum: check the native mode's buckets on the host."""
 
     bucket_bytes: int
     version: int
@@ -35,23 +36,23 @@ class Mode(ABC):
     """Both ends of a wire format."""
 
     name: ClassVar[str]
-    handshakes = False  # always; other modes do where both ends are ours and ask for it
+    handshakes = False  # True: always; other modes if both ends are ours and ask for it
     every_rank = False  # each trainer rank sends its own rows, in a group of its own with the receivers
 
     @abstractmethod
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        """On the sender, once for all tensors."""
+        """Send all tensors of the plan."""
 
     @abstractmethod
     def receive(self, plan: SyncPlan, transport: Transport, options: SyncOptions, load: Load) -> None:
-        """On a receiver; `load` is given tensors as they are complete."""
+        """Receive all tensors of the plan; `load` is called with tensors as they are complete."""
 
 
 _IN_FLIGHT = 4
 
 
 class Trinity(Mode):
-    """Tensors without elements are broadcast too, as receivers that go by the metadata expect."""
+    """A broadcast a tensor, also of tensors without elements, as receivers expect by the metadata."""
 
     name = "trinity"
 
@@ -73,7 +74,7 @@ class Trinity(Mode):
 
 
 def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transport) -> torch.Tensor:
-    """The tensor as the plan says it is sent. RuntimeError when it has another shape by now."""
+    """Return the tensor in the plan's dtype, on the wire's device. RuntimeError if its shape has changed."""
     if tensor.shape != plan.torch_shapes[number]:
         name = plan.names[number]
         raise RuntimeError(f"tensor {name} changed its shape after the plan was made; make a new plan")
@@ -209,7 +210,7 @@ def _buffers(buckets: list[_C.SyncBucket], transport: Transport) -> list[torch.T
 def _pack(
     stream: TensorStream, plan: SyncPlan, bucket: _C.SyncBucket, buffer: torch.Tensor, options: SyncOptions
 ) -> Message:
-    """Message about the bucket. Its failure goes the same way as the bytes, so that none waits."""
+    """Pack a bucket and return its note; an error goes into the note, so that nobody waits."""
     try:
         tensors = stream.take(bucket.first, bucket.last)
         _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)
@@ -241,12 +242,12 @@ def _settle(
     received: torch.Tensor | None = None,
     options: SyncOptions | None = None,
 ) -> None:
-    """The broadcast is done and everybody has the same bytes; else RuntimeError on all."""
+    """Finish a broadcast and check that all have the same bytes; RuntimeError on all otherwise."""
     transport.wait(work, what)
     if received is not None and options is not None:
         note = {**_checksum(received, options), **note}
     notes = transport.vote(note, what)
-    sums = {each["crc32c"] for each in notes if "crc32c" in each}
+    sums = {note["crc32c"] for note in notes if "crc32c" in note}
     if len(sums) > 1:
         raise AgreedError(f"{what}: checksums differ between the sender and a receiver; sync again")
 
@@ -258,7 +259,7 @@ def _unpack(
     arriving: dict[int, torch.Tensor],
     device: torch.device | str,
 ) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that this bucket completes; a sliced one waits in `arriving`."""
+    """Return the tensors that this bucket completes; a tensor in several buckets waits in `arriving`."""
     numbers = range(bucket.first, bucket.last + 1)
     for number in numbers:
         if number not in arriving:
@@ -287,12 +288,12 @@ class NativeMultiroot(Native):
 
 
 MODES: dict[str, Mode] = {
-    each.name: each for each in (Trinity(), VllmPacked(), SGLang(), Native(), NativeMultiroot())
+    mode.name: mode for mode in (Trinity(), VllmPacked(), SGLang(), Native(), NativeMultiroot())
 }
 
 
 def sync_mode(name: str) -> Mode:
-    """ValueError names the modes there are."""
+    """Find a mode by its name. ValueError names all modes."""
     if name not in MODES:
         raise ValueError(f"mode: expected one of {', '.join(sorted(MODES))}, got {name!r}")
     return MODES[name]

@@ -1,4 +1,4 @@
-"""Record of the saves of each step in a monitor, for as long as that can matter."""
+"""CheckpointMonitor: counts the saves of each step and publishes complete steps, with Trinity's calls."""
 
 from __future__ import annotations
 
@@ -15,66 +15,14 @@ from fastsft.weight_sync import layout
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-KEPT_FAILURES = 1000
-
-
-@dataclass
-class StepSaves:
-    """Of one step. pending: saves registered and not ended, below zero while their registration is awaited;
-    announced: the step has no further saves to register. True means weights, False for a full
-    checkpoint."""
-
-    pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
-    announced: set[bool] = field(default_factory=set)
-    weights_finished: bool = False
-    failure: str | None = None
-
-    @property
-    def even(self) -> bool:
-        """True if every save that was registered has ended, and the reverse."""
-        return not self.pending[True] and not self.pending[False]
-
-
-class Saves:
-    """Of all steps that may still be published, or that wait for a report; of failures the newest 1000.
-
-    A step is forgotten when it is announced, its counts are even, and a newer one is published: what is
-    reported of it then belongs to another save of the step, which is registered and announced again.
-    """
-
-    def __init__(self) -> None:
-        self._steps: dict[int, StepSaves] = {}
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def of(self, step: int) -> StepSaves:
-        """The record of the step, to be changed."""
-        return self._steps.setdefault(step, StepSaves())
-
-    def failures(self) -> dict[int, str]:
-        """step -> why its last save failed."""
-        return {step: saves.failure for step, saves in self._steps.items() if saves.failure is not None}
-
-    def forget_past(self, checkpoint: int, weights: int) -> None:
-        """Given the newest steps that are published."""
-        over = [(step, saves) for step, saves in self._steps.items() if saves.announced and saves.even]
-        failed = sorted(step for step, saves in over if saves.failure is not None)
-        gone = failed[: max(0, len(failed) - KEPT_FAILURES)]
-        for step, saves in over:
-            newest = checkpoint if False in saves.announced else weights
-            if saves.failure is None and step < weights and step <= newest:
-                gone.append(step)
-        for step in gone:
-            del self._steps[step]
-
-
 STRATEGIES = ("single_thread", "single_process", "single_node", "unrestricted")
+KEPT_FAILURES = 1000
 _LONGEST_WAIT = 1.0  # seconds between looks at leases that end
+_LOGGER = logging.getLogger(__name__)
 
 
 class Writers:
-    """Admits writers of one identity at a time; which identity, the strategy says.
+    """Admits writers of one identity at a time; the strategy says which identity.
 
     deadline_s: how long `enter` waits for writers that have no lease, or renew it for ever.
     """
@@ -86,12 +34,13 @@ class Writers:
         self._strategy, self._deadline_s = name, deadline_s
         self._condition = threading.Condition()
         self._current = ""
-        self._leases: list[tuple[str, str, float]] = []  # node, job, when it ends
+        self._leases: list[tuple[str, str, float]] = []  # node, job, end of the lease
         self._number = itertools.count()
 
     def enter(self, node_id: str, job_id: str, lease_s: float | None) -> None:
-        """RuntimeError when others write for longer than the deadline."""
-        identity = self._identity(node_id, job_id)
+        """Wait for this writer's turn. RuntimeError when others write for longer than the deadline."""
+        identities = {"single_node": node_id, "single_process": f"{node_id}_{job_id}"}
+        identity = identities.get(self._strategy, str(next(self._number)))
         give_up = time.monotonic() + self._deadline_s
         with self._condition:
             while self._strategy != "unrestricted" and self._active() and identity != self._current:
@@ -114,12 +63,11 @@ class Writers:
             ]
 
     def leave(self, node_id: str | None, job_id: str | None) -> None:
-        """One writer is done: the one named, or, for callers that do not say, the one that entered first."""
+        """End a lease of the writer; for callers that do not say who they are, the oldest lease."""
         with self._condition:
-            mine = [entry for entry in self._leases if entry[:2] == (node_id, job_id)]
-            gone = mine[:1] or ([] if node_id is not None else self._leases[:1])
-            for entry in gone:
-                self._leases.remove(entry)
+            mine = [entry for entry in self._leases if node_id is None or entry[:2] == (node_id, job_id)]
+            if mine:
+                self._leases.remove(mine[0])
             self._condition.notify_all()
 
     def _active(self) -> bool:
@@ -127,15 +75,24 @@ class Writers:
         self._leases = [entry for entry in self._leases if entry[2] > now]
         return bool(self._leases)
 
-    def _identity(self, node_id: str, job_id: str) -> str:
-        if self._strategy == "single_node":
-            return node_id
-        if self._strategy == "single_process":
-            return f"{node_id}_{job_id}"
-        return str(next(self._number))
 
+@dataclass
+class StepSaves:
+    """The saves of a step, those of weights under True, of full checkpoints under False.
 
-_LOGGER = logging.getLogger(__name__)
+    pending: saves registered and not ended, below zero while their registration is awaited. announced: the
+    step has no further saves to register.
+    """
+
+    pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
+    announced: set[bool] = field(default_factory=set)
+    weights_finished: bool = False
+    failure: str | None = None
+
+    @property
+    def even(self) -> bool:
+        """True if as many saves have ended as were registered."""
+        return not any(self.pending.values())
 
 
 class CheckpointMonitor:
@@ -163,14 +120,14 @@ class CheckpointMonitor:
         self._job.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._writers = Writers(save_strategy, deadline_s)
-        self._saves = Saves()
+        self._saves: dict[int, StepSaves] = {}
         self._readers: dict[tuple[str, int], float] = {}
         self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
 
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
     ) -> None:
-        """So many saves of the step have been dispatched; they may have finished already."""
+        """Register saves of the step that have been dispatched, and may have finished already."""
         with self._lock:
             saves = self._changing(step)
             saves.pending[True] += state_dict_thread_count
@@ -178,24 +135,26 @@ class CheckpointMonitor:
             self._forget_past()
 
     def monitor_step(self, step: int, is_state_dict: bool = False) -> None:
-        """The step has no further saves to register."""
+        """Announce that the step has no further saves to register."""
         with self._lock:
-            self._saves.of(step).announced.add(is_state_dict)
+            self._of(step).announced.add(is_state_dict)
             self._publish(step)
 
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
-        """Wait until this writer may write. lease_s: until it must send a `heartbeat`; None: as long as it
-        takes, as writers that know no heartbeat need. RuntimeError when others write for too long."""
+        """Wait until this writer may write. RuntimeError if others write for too long.
+
+        lease_s: seconds until it must send a `heartbeat`; None: no limit, for writers that send none.
+        """
         self._writers.enter(str(node_id), str(job_id), lease_s)
 
     def heartbeat(self, node_id: str, job_id: str, lease_s: float) -> None:
-        """The writer is alive and keeps its lease for so many seconds."""
+        """Renew the lease of a living writer."""
         self._writers.renew(str(node_id), str(job_id), lease_s)
 
     def notify_finished(
         self, step: int, is_state_dict: bool = False, *, node_id: str | None = None, job_id: str | None = None
     ) -> None:
-        """A save of the step is durable. Writers with a lease say who they are."""
+        """Count a durable save of the step. Writers with a lease say who they are."""
         self._writers.leave(node_id, job_id)
         with self._lock:
             saves = self._changing(step)
@@ -212,32 +171,32 @@ class CheckpointMonitor:
         node_id: str | None = None,
         job_id: str | None = None,
     ) -> None:
-        """A save of the step failed: the step is not published unless it is saved again."""
+        """Count a failed save of the step, which is not published unless it is saved again."""
         self._writers.leave(node_id, job_id)
         _LOGGER.error("saving step %d failed: %s", step, why)
         with self._lock:
-            saves = self._saves.of(step)
+            saves = self._of(step)
             saves.pending[is_state_dict] -= 1
             saves.failure = why
-            if step in (self.latest_checkpoint_step, self.latest_state_dict_step):
-                # Saved again, and half replaced perhaps: what is published must be complete.
+            if step in self.latest_steps():
+                # Saved again, and half replaced perhaps: a published step must be complete.
                 self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
-        """step -> why its last save failed; of the newest 1000 that failed."""
+        """Return step -> reason of its last failure, for the newest 1000 failed steps."""
         with self._lock:
-            return self._saves.failures()
+            return {step: saves.failure for step, saves in self._saves.items() if saves.failure is not None}
 
     def latest_steps(self) -> tuple[int, int]:
-        """(full checkpoint, weights) that readers may use; 0: none yet."""
+        """Return the steps of (full checkpoint, weights) that readers may use; 0: none yet."""
         with self._lock:
             return self.latest_checkpoint_step, self.latest_state_dict_step
 
     def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
-        """`reader` reads the step for so long: `prune` leaves it. A second call renews.
+        """Keep the step from `prune` while `reader` reads it. A second call renews the lease.
 
-        ValueError when the step is not there, or incomplete.
+        ValueError if the step is missing or incomplete.
         """
         with self._lock:
             directory = self._job / f"global_step_{step}"
@@ -246,7 +205,7 @@ class CheckpointMonitor:
             self._leased()[reader, step] = time.monotonic() + seconds
 
     def release_lease(self, step: int, reader: str) -> None:
-        """The reader is done; a lease that ended or was never taken is no error."""
+        """End the reader's lease, if it has one."""
         with self._lock:
             self._readers.pop((reader, step), None)
 
@@ -260,49 +219,63 @@ class CheckpointMonitor:
             return layout.prune(self._job, keep, {step for _, step in self._leased()})
 
     def _leased(self) -> dict[tuple[str, int], float]:
-        """End times of the leases that have not ended."""
+        """Return the ends of the leases that have not ended."""
         now = time.monotonic()
         self._readers = {lease: end for lease, end in self._readers.items() if end > now}
         return self._readers
 
+    def _of(self, step: int) -> StepSaves:
+        return self._saves.setdefault(step, StepSaves())
+
     def _changing(self, step: int) -> StepSaves:
-        """For a count that is about to change. Where all counts are even, what comes belongs to another save
-        of the step; else it may be of the save that failed: reports and registrations come in any order."""
-        saves = self._saves.of(step)
+        """Return the record of a step whose counts are about to change.
+
+        If its counts are even, the change belongs to another save of the step; else it may belong to the save
+        that failed, as reports and registrations come in any order.
+        """
+        saves = self._of(step)
         if saves.even:
             saves.failure = None
         return saves
 
     def _forget_past(self) -> None:
-        self._saves.forget_past(self.latest_checkpoint_step, self.latest_state_dict_step)
+        """Forget steps that are announced, even and older than the published one; failures but the newest.
+
+        A later report of such a step belongs to another save, which is registered and announced again.
+        """
+        over = [(step, saves) for step, saves in self._saves.items() if saves.announced and saves.even]
+        failed = sorted(step for step, saves in over if saves.failure is not None)
+        gone = failed[: max(0, len(failed) - KEPT_FAILURES)]
+        checkpoint, weights = self.latest_steps()
+        for step, saves in over:
+            newest = checkpoint if False in saves.announced else weights
+            if saves.failure is None and step < weights and step <= newest:
+                gone.append(step)
+        for step in gone:
+            del self._saves[step]
 
     def _publish(self, step: int) -> None:
-        """Whatever of the step became complete; an older step than the published one is ignored."""
-        self._publish_complete(step, self._saves.of(step))
+        """Publish the parts of the step that became complete, unless a newer step is published."""
+        saves = self._of(step)
+        if saves.failure is None and saves.pending[True] == 0:
+            is_full = False in saves.announced
+            full = is_full and saves.pending[False] == 0
+            if full and step > self.latest_checkpoint_step:
+                self.latest_checkpoint_step = step
+                self._write(layout.CHECKPOINT_FILE, step)
+            weights = full or (is_full and saves.weights_finished) or True in saves.announced
+            newest = self.latest_state_dict_step
+            if weights and step > newest:
+                self.latest_state_dict_step = step
+                self._write(layout.STATE_DICT_FILE, step)
+            elif step < newest:
+                _LOGGER.warning(
+                    "%s: step %d is saved, and not published: step %d is", self._job, step, newest
+                )
         self._forget_past()
 
-    def _publish_complete(self, step: int, saves: StepSaves) -> None:
-        if saves.failure is not None or saves.pending[True] != 0:
-            return
-        is_full = False in saves.announced
-        full = is_full and saves.pending[False] == 0
-        if full and step > self.latest_checkpoint_step:
-            self.latest_checkpoint_step = step
-            self._write(layout.CHECKPOINT_FILE, step)
-        of_full = is_full and saves.weights_finished
-        if (full or of_full or True in saves.announced) and step > self.latest_state_dict_step:
-            self.latest_state_dict_step = step
-            self._write(layout.STATE_DICT_FILE, step)
-        elif step < self.latest_state_dict_step:
-            _LOGGER.warning(
-                "%s: step %d is saved, and not published: step %d is",
-                self._job,
-                step,
-                self.latest_state_dict_step,
-            )
-
     def _write(self, name: str, step: int) -> None:
-        """Never backwards, also where another trainer's monitor has published into this directory."""
+        """Write an iteration file, never backwards: another trainer's monitor may publish here, too."""
         named = layout.read_iteration(self._job / name)
         if named is not None and named > step and (self._job / f"global_step_{named}").is_dir():
             _LOGGER.warning("%s names step %d: step %d is not published", self._job / name, named, step)
@@ -317,8 +290,8 @@ class CheckpointMonitor:
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
     ) -> ActorHandle:
-        """The monitor as Ray's actor `checkpoint_monitor`, made when there is none. It can wait for a writer
-        while it serves others (64 calls at a time)."""
+        """Return the monitor as Ray's actor `checkpoint_monitor`, made when there is none. It can wait for a
+        writer while it serves others (64 calls at a time)."""
         import ray
 
         options = {"name": "checkpoint_monitor", "namespace": namespace, "get_if_exists": True}

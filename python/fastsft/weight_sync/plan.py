@@ -1,4 +1,4 @@
-"""SyncPlan: what goes to other processes, computed once (docs/spec/weight_sync.md, section 4.1)."""
+"""SyncPlan: the tensors that go to other processes (docs/spec/weight_sync.md, section 4.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from fastsft import _C
-from fastsft.weight_sync.interfaces import Message
+from fastsft.ranks.exchange import Message
 
 NamedTensor = tuple[str, object, Sequence[int]]
 
@@ -26,7 +26,7 @@ class SyncPlan:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
-        # Lists, made once: what a sync looks up for every tensor may not cost a list of all.
+        # Lists are made once: a lookup for one tensor may not cost a list of all.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
         self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 
@@ -35,7 +35,7 @@ class SyncPlan:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """In the order in which they are sent."""
+        """Names in the order in which they are sent."""
         return [name for name, _, _ in self.tensors]
 
     @functools.cached_property
@@ -45,7 +45,7 @@ class SyncPlan:
 
     @functools.cached_property
     def shapes(self) -> list[list[int]]:
-        """Of each tensor."""
+        """Shape of each tensor."""
         return [shape for _, _, shape in self.tensors]
 
     @functools.cached_property
@@ -55,12 +55,12 @@ class SyncPlan:
 
     @functools.cached_property
     def tied(self) -> dict[str, str]:
-        """Names that are not sent, and which of the sent tensors each is."""
+        """Names that are not sent, each with the name of the sent tensor that it is."""
         return dict(self.native.tied)
 
     @property
     def total_bytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors."""
         return int(self.native.total_bytes)
 
     @functools.cached_property
@@ -69,27 +69,27 @@ class SyncPlan:
         return str(self.native.hash)
 
     def difference(self, other: SyncPlan, ours: str = "this plan", theirs: str = "the other plan") -> str:
-        """The first place where the two differ, as a sentence; "" when they are equal."""
+        """Describe the first difference of two plans; "" if they are equal."""
         return str(self.native.difference(other.native, ours, theirs))
 
     def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Metadata that Trinity's Synchronizer sends to receivers: (name, "torch.bfloat16", shape)."""
+        """Return the metadata that Trinity's Synchronizer sends: (name, "torch.bfloat16", shape)."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:
-        """The update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
+        """Return the update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
         return {
             "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
             "packed_buffer_size_bytes": buffer_bytes, "packed_num_buffers": num_buffers,
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """For `from_json`."""
+        """Write a text for `from_json`."""
         return json.dumps({"tensors": self.tensors, "tied": self.tied})
 
     @classmethod
     def from_json(cls, text: str) -> SyncPlan:
-        """The plan that `to_json` wrote. ValueError for any other text."""
+        """Parse a text of `to_json`. ValueError for any other text."""
         try:
             content = json.loads(text)
             return cls([(str(n), str(d), list(s)) for n, d, s in content["tensors"]], content["tied"])
@@ -98,20 +98,20 @@ class SyncPlan:
 
     @functools.cached_property
     def dtypes(self) -> list[torch.dtype]:
-        """Of each tensor."""
+        """Dtype of each tensor."""
         return [getattr(torch, dtype) for dtype in self.dtype_names]
 
     @functools.cached_property
     def torch_shapes(self) -> list[torch.Size]:
-        """Of each tensor, to compare with its `shape`."""
+        """Shape of each tensor as a `torch.Size`."""
         return [torch.Size(shape) for shape in self.shapes]
 
     def empty(self, index: int, device: torch.device | str = "cpu") -> torch.Tensor:
-        """Room for tensor number `index`."""
+        """Allocate tensor number `index`."""
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
     def buckets(self, cut: str, size: int) -> list[_C.SyncBucket]:
-        """`native.<cut>(size)`, made once: "native_buckets", "vllm_chunks" or "tensor_batches"."""
+        """Return `native.<cut>(size)`, made once. cut: native_buckets, vllm_chunks or tensor_batches."""
         if (cut, size) not in self._cuts:
             self._cuts[cut, size] = getattr(self.native, cut)(size)
         return self._cuts[cut, size]
@@ -123,7 +123,7 @@ def check_same_plan(hashes: Sequence[str]) -> None:
 
 
 def parameter_dtype(name: str | None) -> torch.dtype | None:
-    """The dtype of `save_dtype`. ValueError for another name."""
+    """Return the dtype of `save_dtype`. ValueError for another name."""
     if name is None:
         return None
     if name not in ("float32", "bfloat16", "float16"):

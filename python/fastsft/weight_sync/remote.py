@@ -1,4 +1,4 @@
-"""Calls that reach a Ray actor or an object of this process alike."""
+"""Calls with deadlines, of Ray actors and of objects of this process alike."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def is_actor(target: object) -> bool:
 
 
 def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """The result of a method, waited for. What it raises, or Ray's error, is raised here.
+    """Call a method and return its result; raises its error, or Ray's.
 
-    RuntimeError when it gives none within `deadline_s` seconds. A method of this process runs on a thread of
-    its own, so that the caller can go on without it: it cannot be ended, and may do its work later.
+    RuntimeError without an answer within `deadline_s` seconds. A method of this process runs on a thread of
+    its own, so that the caller can leave it: nothing can end it, and it may do its work later.
     """
     method = getattr(target, name)
     if hasattr(method, "remote"):
@@ -47,7 +47,7 @@ def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: 
 
 
 async def call_async(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """`call` inside a coroutine, on whose loop a coroutine of `target` runs."""
+    """`call` from a coroutine, on whose loop a coroutine of `target` runs."""
     method = getattr(target, name)
     if hasattr(method, "remote"):
         result = method.remote(*args, **kwargs)
@@ -64,7 +64,7 @@ def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
     try:
         return future.result(deadline_s)
     except TimeoutError as error:
-        if future.done():  # its own
+        if future.done():  # the work's own TimeoutError
             raise
         raise _silent(what, deadline_s) from error
     finally:
@@ -74,7 +74,7 @@ def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
 def _on_thread(
     what: str, work: Callable[..., T], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Future[T]:
-    """The end of `work` on a thread that a process which ends does not wait for."""
+    """Run `work` on a daemon thread, for which a process that ends does not wait."""
     future: Future[T] = Future()
     context, settings = contextvars.copy_context(), _thread_settings()
 
@@ -84,7 +84,7 @@ def _on_thread(
                 result = context.run(work, *args, **kwargs)
             future.set_result(result)
         except BaseException as error:
-            # Without this frame, which has the future that holds the error.
+            # Without this frame, whose future holds the error.
             future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
 
     threading.Thread(target=run, name=f"call-{what}", daemon=True).start()
@@ -92,7 +92,7 @@ def _on_thread(
 
 
 def _thread_settings() -> Callable[[], contextlib.ExitStack]:
-    """Entered on another thread: what torch keeps for each thread, as it is here."""
+    """Return a context that gives another thread this thread's settings of torch."""
     torch = sys.modules.get("torch")
     if torch is None:
         return contextlib.ExitStack
@@ -111,7 +111,7 @@ def _thread_settings() -> Callable[[], contextlib.ExitStack]:
 
 
 def _result(method: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """Of a method, or of the coroutine that it gives."""
+    """Return the result of a method, or of the coroutine that it returns."""
     result = method(*args, **kwargs)
     return asyncio.run(_waited(result)) if inspect.isawaitable(result) else result
 
@@ -121,7 +121,7 @@ async def _waited(awaitable: Awaitable[T]) -> T:
 
 
 def runtime_ids() -> tuple[str, str]:
-    """(node, job): Ray's where it runs, else this machine's name and this process."""
+    """Return (node, job): Ray's ids if Ray runs, else this machine's name and this process."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         context = ray.get_runtime_context()

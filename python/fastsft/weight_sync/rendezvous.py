@@ -1,4 +1,4 @@
-"""Meetings of a group's members in their store, as often as one of them is started again."""
+"""The rendezvous of a weight group's members in their store, again each time a member is started again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -14,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.ranks.timed_store import BoundedStore, SilentStoreError
-from fastsft.weight_sync.errors import plain_reason
 from fastsft.weight_sync.interfaces import Group
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 
 @dataclass(frozen=True)
 class Seat:
-    """A member as it last wrote itself into the store.
+    """A member's last entry in the store.
 
-    token: new with each try. roster: of the tokens that the member saw last, once all seats were taken.
-    generation: the last one that it was in, -1 before the first. version: the newest that it has sent or
+    token: new with each try. roster: digest of the tokens that the member saw last, once all had a seat.
+    generation: the last group that it was in, -1 before the first. version: the newest that it has sent or
     received.
     """
 
@@ -56,7 +56,7 @@ class Seat:
 
     @classmethod
     def parse(cls, content: bytes) -> Seat:
-        """RuntimeError for a content that no member writes."""
+        """Parse an entry. RuntimeError for a content that no member writes."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError, RecursionError) as error:
@@ -65,9 +65,9 @@ class Seat:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A group of which every member has said that it is connected.
+    """A group whose members all say that they are connected.
 
-    generation: the same number on all of them, one more than any of them knew. version: the newest that a
+    generation: the same number on all members, one more than any knew before. version: the newest that a
     member had.
     """
 
@@ -77,12 +77,12 @@ class Meeting:
 
 
 class Rendezvous:
-    """One meeting of the members of a group, who all call `meet`, in whatever order.
+    """One rendezvous of the members of a group, who all call `meet`, in any order.
 
-    Each member has a seat, which whoever comes last under its rank takes: a member that was started again
-    sits where the killed one sat. A try begins when all members have seen the same roster, and counts when
-    all are connected; else each tries again, until `timeout_s` is over. store: for the keys of this group
-    alone. backend: for messages. abort: called with a group of which not all members are connected.
+    Each member has a seat, and the last that comes under a rank takes it: a member that was started again
+    replaces the killed one. A try begins when all members have seen the same roster, and counts if all are
+    connected; else each tries again, until `timeout_s` is over. store: for the keys of this group alone.
+    backend: for messages. abort: called with a group that not all members are connected to.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Rendezvous:
     ) -> None:
         self._store, self._rank, self._abort = store, rank, abort
         self._ours = f"{world_size} members over {backend}"
-        self._keys = [f"seat/{each}" for each in range(world_size)]
+        self._keys = [f"seat/{member}" for member in range(world_size)]
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
         self._connect_s = _FIRST_CONNECT_S
@@ -98,11 +98,11 @@ class Rendezvous:
         self._calls = BoundedStore(lambda: store, timeout_s)
 
     def meet(self, connect: Connect, generation: int, version: int, in_caller: bool = False) -> Meeting:
-        """The group that `connect(store, seconds)` makes on all members, each try under a prefix of its own.
+        """Return the group that `connect(store, seconds)` makes on all members, under a prefix for each try.
 
         generation, version: as in `Seat`. in_caller: `connect` is called on this thread. ValueError for a
-        member that means another group, and when another one comes under this rank; RuntimeError, naming
-        ranks, when others do not come within the timeout, or cannot be connected.
+        member that means another group, and if another process comes under this rank; RuntimeError, naming
+        ranks, if others do not come within the timeout, or cannot be connected.
         """
         tries = 0
         try:
@@ -132,18 +132,18 @@ class Rendezvous:
             )
 
     def _sit(self, seat: Seat) -> None:
-        """Take the seat, whoever has it."""
+        """Take the seat, also from another process."""
         self._mine = seat
         self._ask(lambda store: store.set(self._keys[self._rank], seat.text()))
 
     def _change(self, step: str, roster: str | None = None, why: str = "") -> None:
-        """Write into the own seat. ValueError when another member has taken it."""
+        """Write into this member's seat. ValueError if another process has taken it."""
         roster = self._mine.roster if roster is None else roster
         before, after = self._mine.text(), replace(self._mine, step=step, roster=roster, why=why)
         key = self._keys[self._rank]
-        found = self._ask(lambda store: store.compare_set(key, before, after.text()))
-        if found.decode() != after.text():
-            self._raise_displaced(Seat.parse(found))
+        content = self._ask(lambda store: store.compare_set(key, before, after.text()))
+        if content.decode() != after.text():
+            self._raise_displaced(Seat.parse(content))
         self._mine = after
 
     def _raise_displaced(self, other: Seat) -> NoReturn:
@@ -154,17 +154,17 @@ class Rendezvous:
         )
 
     def _look(self) -> list[Seat] | None:
-        """All seats; None while one has never been taken. ValueError when another member has this one's."""
+        """Return all seats; None while a seat was never taken. ValueError if this one is lost to another."""
         mine = self._keys[self._rank]
         keys = self._keys if self._ask(lambda store: store.check(self._keys)) else [mine]
-        found = self._ask(lambda store: store.multi_get(keys))
-        seats = dict(zip(keys, map(Seat.parse, found), strict=True))
+        contents = self._ask(lambda store: store.multi_get(keys))
+        seats = dict(zip(keys, map(Seat.parse, contents), strict=True))
         if seats[mine].token != self._mine.token:
             self._raise_displaced(seats[mine])
         return list(seats.values()) if keys is self._keys else None
 
     def _all_ready(self) -> list[Seat]:
-        """The seats, once every member has seen the same ones. RuntimeError past the timeout."""
+        """Return the seats once every member has seen the same. RuntimeError past the timeout."""
         for _ in self._looks():
             seats = self._look()
             roster = "" if seats is None else _roster(seats)
@@ -177,7 +177,7 @@ class Rendezvous:
         raise AssertionError
 
     def _try(self, connect: Connect, in_caller: bool, seats: list[Seat]) -> tuple[Group | None, list[Seat]]:
-        """The group if this member is connected, and what all say of themselves then."""
+        """Return the group, if this member is connected, and the seats of all members after the try."""
         group: Group | None = None
         try:
             group = self._connected(connect, in_caller)
@@ -192,7 +192,7 @@ class Rendezvous:
         for _ in self._looks():
             found = self._look()
             if found is None or _roster(found) != self._mine.roster or time.monotonic() > end:
-                break  # one of them has begun another try, or was killed in this one
+                break  # a member has begun another try, or was killed in this one
             seats = found
             if all(seat.step in _REPORTED for seat in seats):
                 break
@@ -209,11 +209,11 @@ class Rendezvous:
     def _raise_missing(self, seats: list[Seat] | None) -> NoReturn:
         if seats is None:
             there = self._ask(lambda store: [store.check([key]) for key in self._keys])
-            missing = [rank for rank, found in enumerate(there) if not found]
+            missing = [rank for rank, is_there in enumerate(there) if not is_there]
             generation, who = 1 + self._mine.generation, "never came"
         else:
             missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]
-            # A seat says with which number its member began; one that was connected has the next.
+            # A seat has the number before the try; a connected member has the next.
             generation = max(1 + seat.generation + (seat.step == _CONNECTED) for seat in seats)
             who = "came before, and not again"
         raise RuntimeError(
@@ -242,7 +242,7 @@ class Rendezvous:
             ) from error
 
     def _looks(self) -> Iterator[None]:
-        """Times to look at the seats: often at first, as others may be at the same place."""
+        """Yield when it is time to look at the seats: often at first, as others may be at the same place."""
         delay = _SHORTEST_DELAY
         while True:
             yield
@@ -252,3 +252,23 @@ class Rendezvous:
 
 def _roster(seats: list[Seat]) -> str:
     return hashlib.sha256(" ".join(seat.token for seat in seats).encode()).hexdigest()[:32]
+
+
+# Texts of gloo and of torch's stores, whose first line names a source file of theirs.
+_REASONS = (
+    (r"closed by peer|reset by peer|broken pipe|connection refused|pair closure|writev|readv",
+     "the connection to another member is closed: its process has ended, or it has given this group up"),
+    (r"nbytes|preamble", "another member sends a tensor of another size: the plans differ"),
+    (r"timed out|timeout", "another member gave no sign in time"),
+    (r"abort|cancel|shut ?down", "the group was given up, here or elsewhere"),
+)  # fmt: skip
+_ORIGIN = re.compile(r"^(Gloo \w+ failed with )?(\[[^\]]*\.(cc|cpp|h):\d+\]\s*)?")
+
+
+def plain_reason(error: BaseException) -> str:
+    """Say why an operation of a group failed; known texts of backends are replaced."""
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    for pattern, words in _REASONS:
+        if re.search(pattern, first, re.IGNORECASE):
+            return words
+    return _ORIGIN.sub("", first)

@@ -1,4 +1,4 @@
-"""The saves of one engine that have not ended: at most one running and one queued."""
+"""fsdp_save_state_dict, and the saves of an engine that have not ended: at most one running, one queued."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.checkpoint.external.wrapped import is_fsdp1
+from fastsft.ranks.exchange import StoreExchange, skip
 from fastsft.weight_sync.agreement import TransferAgreement, ranks_of
 from fastsft.weight_sync.engine import EngineState, exclusive, state_source
-from fastsft.weight_sync.errors import ReplacedError, raise_once, whole_number
-from fastsft.weight_sync.exchange import StoreExchange, skip
 from fastsft.weight_sync.files import huggingface_files
 from fastsft.weight_sync.formats import save_format
-from fastsft.weight_sync.interfaces import Coordinator, Engine, Logger
-from fastsft.weight_sync.modules import is_fsdp1
+from fastsft.weight_sync.interfaces import (
+    Coordinator,
+    Engine,
+    Logger,
+    ReplacedError,
+    raise_once,
+    whole_number,
+)
 from fastsft.weight_sync.plan import parameter_dtype
 from fastsft.weight_sync.save_job import KINDS, SaveJob, tell_failure
 from fastsft.weight_sync.source import WeightSource
@@ -31,8 +37,8 @@ if TYPE_CHECKING:
 class SaveRun:
     """A job that a coordinator calls once on a thread, or abandons: either way `done` gets an outcome.
 
-    after: a save that must end first on rank 0, which may replace this one until then. The others wait for
-    rank 0's word in any case.
+    after: a save that must end first on rank 0, which may replace this job until then. The other ranks wait
+    for rank 0's word in any case.
     """
 
     def __init__(self, job: SaveJob, deadline_s: float, after: Future[None] | None) -> None:
@@ -55,7 +61,7 @@ class SaveRun:
         self.done.set_result(None)
 
     def abandon(self, error: BaseException) -> None:
-        """In place of a call, or before it: a later one raises `error`. Nothing, when it has begun."""
+        """End the job with `error` unless it has begun; a later call raises `error`."""
         with self._lock:
             if self._began or self.done.done():
                 return
@@ -63,8 +69,10 @@ class SaveRun:
         self._job.abandon(f"{type(error).__name__}: {error}")
 
     def replace(self, step: int) -> bool:
-        """Take it back for a save of `step`, unless it has begun. Rank 0 decides, and the others hear of it
-        here: True on all ranks or on none."""
+        """Replace the job by a save of `step`, unless it has begun. True on all ranks or on none.
+
+        Rank 0 decides, and the others hear of it here.
+        """
         if not self._job.leads:
             return self._job.was_replaced(self._deadline_s)
         with self._lock:
@@ -75,7 +83,7 @@ class SaveRun:
 
 @dataclass
 class Slot:
-    """Host buffers, and the save that reads them. name: under which a coordinator runs it."""
+    """Host buffers, and the save that reads them. name: for the coordinator."""
 
     name: str
     staging: Staging = field(default_factory=Staging)
@@ -85,8 +93,10 @@ class Slot:
         return self.run is not None and not self.run.done.done()
 
     def finish(self, deadline_s: float) -> BaseException | None:
-        """Wait for its save; why that failed, if it did. One that does not end keeps its buffers, and blocks
-        no later save."""
+        """Wait for the save, and return its error, if any.
+
+        A save that does not end keeps its buffers, and blocks no later save.
+        """
         try:
             failure = None if self.run is None else self.run.done.exception(deadline_s)
         except TimeoutError:
@@ -95,23 +105,23 @@ class Slot:
                 f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, "
                 "or its disk is stuck"
             )
-        self.run = None  # not before: an interrupt in the wait must leave its buffers alone
+        self.run = None  # only now: after an interrupt in the wait the save still reads its buffers
         return None if isinstance(failure, ReplacedError) else failure
 
 
 class SaveQueue:
-    """Two slots, of which the second is used by saves that do not wait only."""
+    """Two slots; the second is only for saves that do not wait for the first."""
 
     def __init__(self) -> None:
         self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # the older one first
 
     def free(self, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """A slot when no save is in flight any more; why an earlier one failed."""
+        """Wait for all saves. Return a slot, and the error of an earlier save, if any."""
         failures = [slot.finish(deadline_s) for slot in self._slots]
         return self._slots[0], next((failure for failure in failures if failure is not None), None)
 
     def replacing(self, step: int, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """A slot at once where the save that waits can be replaced, or none does."""
+        """Return a slot, at once if no save waits or the waiting one is replaced, and an earlier error."""
         older, newer = self._slots
         if older.busy() and newer.busy():
             assert newer.run is not None
@@ -123,8 +133,8 @@ class SaveQueue:
         return reused, failure
 
     def other(self, slot: Slot) -> Future[None] | None:
-        """The end of the other save, for one in `slot` to wait for."""
-        (other,) = (each for each in self._slots if each is not slot)
+        """Return the end of the other slot's save, if it is under way."""
+        (other,) = (candidate for candidate in self._slots if candidate is not slot)
         return other.run.done if other.run is not None and other.busy() else None
 
 
@@ -140,12 +150,12 @@ class SaveTicket:
     _done: Future[None]
 
     def done(self) -> bool:
-        """True if it ended, well or not."""
+        """True if the save has ended, with or without success."""
         return self._done.done()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the step is durable on all ranks. RuntimeError when it failed; TimeoutError after `timeout`
-        seconds."""
+        """Wait until the step is durable on all ranks. RuntimeError if it failed; TimeoutError after
+        `timeout` seconds."""
         self._done.result(timeout)
 
 
@@ -161,21 +171,22 @@ def fsdp_save_state_dict(
     deadline_s: float = 1800.0,
     replace_pending: bool = False,
 ) -> SaveTicket | None:
-    """Save the sharded weights of `engine.module`, frozen as they are now; collective.
+    """Save the sharded weights of `engine.module`, frozen as they are now. Collective.
 
     On return the weights are copied, so training may go on; every rank writes in the background, rank 0
-    through `coordinator.save_async`, which tells the monitor once all ranks are durable. No path: nothing.
+    through `coordinator.save_async`, which tells the monitor once all ranks are durable. Without a path
+    nothing is saved.
 
     format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
-    (a safetensors file a rank). logger: None for this module's own. save_dtype: of parameters; None keeps
-    each tensor's own. deadline_s: seconds after which a silent rank fails the save, and an earlier save that
-    does not end is given up. Where copying gathers (FSDP1, fastsft's engine, DTensors that are not cut into
-    rows over all ranks) ranks meet first, and all raise what keeps one of them from beginning. A failed save
-    is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, whose own save
-    is under way nevertheless.
-    replace_pending: for saves of which only the newest matters: while a save is being written the call
-    returns, and its own save waits for its turn; the next call replaces one that has not begun,
-    whose ticket raises that. Costs host memory for a second copy, and needs fastsft's coordinator.
+    (a safetensors file a rank). logger: None for this module's own. save_dtype: dtype of parameters; None
+    keeps each tensor's own. deadline_s: seconds after which a silent rank fails the save, and an earlier save
+    that does not end is given up. If the copy gathers (FSDP1, fastsft's engine, DTensors that are not cut
+    into rows over all ranks), ranks meet first, and all raise the error that keeps a rank from beginning. The
+    error of a failed save is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the
+    next call, whose own save is under way nevertheless.
+    replace_pending: only the newest save matters: while a save is being written the call returns, and its own
+    save waits for its turn; the next call replaces a save that has not begun, whose ticket raises that. Costs
+    host memory for a second copy, and needs fastsft's coordinator.
     Contract: docs/spec/weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
@@ -219,7 +230,7 @@ def fsdp_save_state_dict(
 
 
 def _check_coordinator(coordinator: object, rank: int) -> None:
-    """ValueError where rank 0 has nobody who runs its saves; the other ranks may have none."""
+    """ValueError unless rank 0 has a coordinator, which the other ranks do not need."""
     if rank == 0 and not hasattr(coordinator, "save_async"):
         raise ValueError(
             "fsdp_save_state_dict: coordinator: expected a CheckpointCoordinator, or another object with "

@@ -1,35 +1,41 @@
-"""Writing a snapshot and committing it: all ranks or none, the manifest last."""
+"""One save of weights: every rank writes its files, and rank 0 commits them, the manifest last."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
+import os
 import secrets
+import stat
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.model.directory import digest_tuple, joined_digests, range_tuple
+from fastsft.model.model_save import digest_tuple, joined_digests, range_tuple
+from fastsft.ranks.exchange import Message, StoreExchange
+from fastsft.runtime.protected import removed
 from fastsft.weight_sync.agreement import other_model
-from fastsft.weight_sync.commit import Commit
-from fastsft.weight_sync.errors import ReplacedError
-from fastsft.weight_sync.exchange import StoreExchange
 from fastsft.weight_sync.files import (
+    TEMPORARY,
+    HeldFiles,
+    check_free,
+    remove_file,
     rename_into,
     temporary_files,
     temporary_name,
     write_huggingface_files,
     written_file,
 )
-from fastsft.weight_sync.formats import SaveFormat
-from fastsft.weight_sync.held_files import HeldFiles
-from fastsft.weight_sync.interfaces import Message
+from fastsft.weight_sync.formats import FORMATS, SaveFormat
+from fastsft.weight_sync.interfaces import ReplacedError
+from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems, some
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 
-KINDS = {  # of what ranks post about one save: what those who wait for it do
+KINDS = {  # posts about one save, each with the words for a rank that waits for it
     "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",
     "decision": "waiting for rank 0's decision", "renamed": "waiting for ranks that rename",
     "done": "waiting for rank 0's manifest",
@@ -42,10 +48,10 @@ _LOGGER = logging.getLogger(__name__)
 class SaveJob:
     """One rank's share of a save; `run` is called on a background thread of every rank.
 
-    Files are written under temporary names. Rank 0 waits for W reports, takes away the manifest of an earlier
-    save, lets all ranks rename, and writes the manifest when all have. Any error: no manifest, no temporary
-    files, and every rank raises the first failing rank's reason.
-    error: what is wrong with the snapshot. small_files: of `huggingface/`, on rank 0.
+    Files are written under temporary names. Rank 0 waits for the reports of all ranks, removes the manifest
+    of an earlier save, lets all ranks rename, and then writes the manifest. After any error there is no
+    manifest and no temporary file, and every rank raises the reason of the first rank that failed.
+    error: fault of the snapshot. small_files: for `huggingface/`, on rank 0.
     """
 
     def __init__(
@@ -62,13 +68,14 @@ class SaveJob:
         self._posts, self._error = exchange, error
         self._small_files, self._fsdp_version = small_files, fsdp_version
         self._commit, self._held = Commit(directory), HeldFiles()
-        self._names: list[str] = []  # of the files that this rank renames
+        self._names: list[str] = []  # files that this rank renames
         self._tag = ""
         self._same_plan = True
-        self._replaced: Future[bool] = Future()  # by rank 0
+        self._replaced: Future[bool] = Future()  # True if rank 0 has
+        self._what = f"step {snapshot.step} to {directory}"
 
     def run(self) -> None:
-        """Returns when the step is durable on all ranks. RuntimeError when any rank failed or was silent."""
+        """Save; the step is durable on all ranks on return. RuntimeError if a rank failed or was silent."""
         try:
             self._write()
             if self.leads:
@@ -79,7 +86,7 @@ class SaveJob:
             raise
         except Exception as error:
             self._remove_temporary()
-            raise RuntimeError(f"saving {self.what}: {error}") from error
+            raise RuntimeError(f"saving {self._what}: {error}") from error
         finally:
             if not self._replaced.done():
                 self._replaced.set_result(False)
@@ -88,35 +95,30 @@ class SaveJob:
             self._posts.leave()
 
     @property
-    def what(self) -> str:
-        """For messages."""
-        return f"step {self._snapshot.step} to {self._directory}"
-
-    @property
     def leads(self) -> bool:
-        """True if this is rank 0, which says what becomes of the save."""
+        """True on rank 0, which decides about the save."""
         return self._snapshot.rank == 0
 
     def replace(self, step: int) -> ReplacedError:
-        """On rank 0, in place of `run`: the other ranks hear that `step` replaces this save."""
+        """Tell the other ranks, on rank 0 and in place of `run`, that `step` replaces this save."""
         self._posts.post("tag", replaced=step)
         self._posts.leave()
         return self._replaced_by(step)
 
     def was_replaced(self, deadline_s: float) -> bool:
-        """On another rank, once rank 0's word is here. RuntimeError when it does not come."""
+        """Wait, on another rank, for rank 0's word. RuntimeError if it does not come."""
         try:
             return self._replaced.result(deadline_s)
         except TimeoutError as error:
             raise RuntimeError(
-                f"saving {self.what}: rank 0 has neither begun nor replaced it for {deadline_s:g} seconds"
+                f"saving {self._what}: rank 0 has neither begun nor replaced it for {deadline_s:g} seconds"
             ) from error
 
     def _replaced_by(self, step: int) -> ReplacedError:
-        return ReplacedError(f"saving {self.what}: replaced by step {step} before it began")
+        return ReplacedError(f"saving {self._what}: replaced by step {step} before it began")
 
     def abandon(self, why: str) -> None:
-        """In place of `run`: tells the other ranks that this one will not write."""
+        """Tell the other ranks, in place of `run`, that this rank will not write."""
         self._replaced.set_result(False)
         tell_failure(self._posts, self._snapshot.rank, why)
 
@@ -133,7 +135,7 @@ class SaveJob:
             if self.leads:
                 files += self._write_small_files()
                 self._names = [file.name for file in files]
-            for name in {*self._names, *(each.name for each in ranges)}:
+            for name in {*self._names, *(part.name for part in ranges)}:
                 self._held.hold(name, self._directory / temporary_name(name, self._tag))
             self._posts.post(
                 "written", files=list(map(digest_tuple, files)), ranges=list(map(range_tuple, ranges))
@@ -146,7 +148,7 @@ class SaveJob:
             self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
-        """Rank 0 says what it saves; the others, whether they save the same."""
+        """Post the facts of the save on rank 0; compare them on the others."""
         mine = {"step": self._snapshot.step, "format": self._format.name}
         if self.leads:
             self._commit.lock()
@@ -217,7 +219,7 @@ class SaveJob:
         return [written, *write_huggingface_files(self._directory, self._tag, self._small_files)]
 
     def _rename(self, names: Iterable[str]) -> None:
-        """Durable on return, and told to rank 0."""
+        """Rename files, durable on return, and tell rank 0."""
         try:
             for name in names:
                 rename_into(self._directory, temporary_name(name, self._tag), name)
@@ -235,7 +237,7 @@ class SaveJob:
             raise RuntimeError(why) from error
 
     def _remove_temporary(self) -> None:
-        """Of the whole save: it has failed, and whoever is late removes what came after the others had."""
+        """Remove all temporary files of a failed save; a late rank removes those that came after others."""
         if self._tag:
             for path in temporary_files(self._directory, self._tag):
                 with contextlib.suppress(OSError):
@@ -246,8 +248,104 @@ class SaveJob:
 
 
 def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
-    """This rank will not write: the others hear it wherever they wait."""
+    """Tell the other ranks, wherever they wait, that this rank will not write."""
     for kind in ("tag", "decision") if rank == 0 else ():
         exchange.post(kind, error=f"rank 0 failed: {why}")
     exchange.post("written", error=why)
     exchange.leave()
+
+
+def _check_there(directory: Path, temporary: str, file: _C.FileDigest, world_size: int) -> None:
+    """RuntimeError unless rank 0 sees a file that a rank has written."""
+    try:
+        status = os.lstat(directory / temporary)
+    except FileNotFoundError:
+        found = "no file"
+    else:
+        found = f"{status.st_size} bytes" if stat.S_ISREG(status.st_mode) else "a link, or no regular file"
+    if found == f"{file.size} bytes":
+        return
+    way_out = "does something else change files here?"
+    if world_size > 1:
+        way_out = f"do all ranks see the same file system, and have the same local_path? Else {way_out}"
+    raise RuntimeError(f"{file.name}: expected {file.size} bytes in {directory}, found {found}; {way_out}")
+
+
+class Commit:
+    """The commit of one save into `directory`, by rank 0. `close` ends the lock that `lock` took."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: set[str] = set()
+        self._before: list[str] = []
+        self._staged = directory
+        self._lock: _C.RunLock | None = None
+
+    def lock(self) -> None:
+        """Lock the directory against saves of all trainers. ValueError names the other save."""
+        check_free(self._directory, (MANIFEST, REPLACED_MANIFEST))
+        try:
+            self._lock = _C.RunLock(
+                str(self._directory), "another save", "wait for it, or give every trainer its own directory"
+            )
+        except RuntimeError as error:  # the file system has no locks
+            _LOGGER.warning("%s; two saves into this directory at once would not be noticed", error)
+
+    def close(self) -> None:
+        """Release the lock; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def stage(self, tag: str, snapshot: Snapshot, files: list[_C.FileDigest]) -> None:
+        """Write the manifest, durable, under a temporary name, so that the commit needs no more room.
+
+        From here on the directory is incomplete for readers, and for a monitor that starts again.
+        RuntimeError unless rank 0 sees the files of the other ranks.
+        """
+        check_free(self._directory, [MANIFEST, REPLACED_MANIFEST, *(file.name for file in files)])
+        for file in files:
+            _check_there(self._directory, temporary_name(file.name, tag), file, snapshot.world_size)
+        manifest = _C.Manifest(snapshot.step, snapshot.world_size, snapshot.plan.hash, files)
+        self._staged = self._directory / temporary_name(MANIFEST, tag)
+        self._names = {file.name for file in files}
+        _C.replace_file(str(self._staged), manifest.json())
+        self._remove_manifest()
+
+    def _remove_manifest(self) -> None:
+        path = self._directory / MANIFEST
+        if not path.exists():
+            return
+        with contextlib.suppress(ValueError):  # the list of a damaged manifest is not reliable
+            self._before = [file.name for file in _C.read_manifest(str(self._directory)).files]
+        os.replace(path, self._directory / REPLACED_MANIFEST)
+        _C.sync_directory(str(self._directory))
+
+    def publish_manifest(self) -> None:
+        """Complete the step. RuntimeError if readers would refuse it."""
+        self._remove_outdated()
+        os.replace(self._staged, self._directory / MANIFEST)
+        faults = problems(self._directory)
+        if faults:
+            (self._directory / MANIFEST).unlink()
+            raise RuntimeError(f"readers would refuse it: {some(faults, '; ')}; move it away and save again")
+        _C.sync_directory(str(self._directory))
+        removed((self._directory / REPLACED_MANIFEST).unlink, self._directory / REPLACED_MANIFEST)
+
+    def _remove_outdated(self) -> None:
+        """Clear files that loaders could take: delete those of the last save, rename others' files."""
+        there = [path.name for path in self._directory.iterdir() if path.is_file()]
+        weights = [name for name in there if any(form.recognises([name]) for form in FORMATS.values())]
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
+        ours = {*self._before, *begun} - self._names - {self._staged.name}
+        for name in ours:
+            removed(functools.partial(remove_file, self._directory, name), self._directory / name)
+        for name in {*weights, _INDEX}.intersection(there) - ours - self._names:
+            removed(functools.partial(self._move_aside, name), self._directory / name)
+
+    def _move_aside(self, name: str) -> None:
+        """Rename a file that no manifest lists, perhaps of a save that was killed among its renames."""
+        targets = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
+        target = next(candidate for candidate in targets if not (self._directory / candidate).exists())
+        os.rename(self._directory / name, self._directory / target)
+        _LOGGER.warning("%s: no save lists %s; it is called %s now", self._directory, name, target)

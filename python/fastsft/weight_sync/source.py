@@ -1,18 +1,15 @@
-"""Sources of weights: their interface, the rules that hold for all of them, and fastsft's own engine."""
+"""Sources of weights: their interface, and the rules for tied tensors."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 
-from fastsft import _C
-from fastsft.weight_sync.interfaces import Engine, NativeEngine
+from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.plan import SyncPlan
 
 Named = tuple[str, "torch.Tensor"]
@@ -21,8 +18,7 @@ Load = Callable[[list[Named]], None]
 
 @dataclass(frozen=True)
 class Described:
-    """A tensor of the model without its values. Equal `identity`: the module holds one tensor under both
-    names."""
+    """A tensor of the model without its values. Equal `identity`: one tensor under two names."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,27 +57,28 @@ class BroadcastSource(ABC):
 
     @abstractmethod
     def describe(self) -> list[Described]:
-        """Every tensor of the state dict, in the order in which `whole` yields them."""
+        """List every tensor of the state dict, in the order in which `whole` yields them."""
 
     @abstractmethod
     def whole(self) -> Iterator[list[Named]]:
-        """The whole tensors, unit by unit, on every rank; valid until the next unit is asked for."""
+        """Yield the whole tensors, unit by unit, on every rank; valid until the next unit."""
 
     @abstractmethod
     def rows(self) -> Iterator[Rows]:
-        """This rank's rows of every tensor, cut as `torch.chunk` cuts; may be live memory. Collective."""
+        """Yield this rank's rows of every tensor, cut as by `torch.chunk`; may be live memory. Collective."""
 
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
-        """Plan of what is sent or saved: parameters in `dtype` (None: their own), buffers in their own dtype.
+        """Return the plan of a transfer: parameters in `dtype` (None: their own), buffers in their own dtype.
 
-        Names tied to another one are left out and listed as such, where the configuration ties.
+        If the configuration ties tensors, tied names are left out and listed as such.
         """
         everything = buffers or self.chooses_tensors
         key = (dtype, everything)
         if key not in self._plans:
             kept, tied = self._resolved()
-            sent = [each for each in kept if everything or not each.is_buffer]
-            self._plans[key] = SyncPlan([(each.name, _wire(each, dtype), each.shape) for each in sent], tied)
+            sent = [tensor for tensor in kept if everything or not tensor.is_buffer]
+            tensors = [(tensor.name, _wire(tensor, dtype), tensor.shape) for tensor in sent]
+            self._plans[key] = SyncPlan(tensors, tied)
         return self._plans[key]
 
     def refresh(self) -> None:
@@ -91,34 +88,34 @@ class BroadcastSource(ABC):
             self._plans.clear()
 
     def take_changes(self) -> bool:
-        """Let weights count that a script has changed outside the engine; True for any; collective.
+        """Take over weights that a script has changed outside the engine; True for any. Collective.
 
-        Before a transfer, once ranks have met. ValueError, on every rank, for what cannot be taken over.
+        Before a transfer, once ranks have met. ValueError, on every rank, if a change cannot be taken over.
         """
         return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, the module is looked at once, whatever is asked: nobody changes it meanwhile."""
+        """Read the state dict once for the block, in which nobody changes the module."""
         yield
 
     def names(self) -> Collection[str]:
-        """Of all tensors, whether they are sent or not, as they were when the plan was made."""
+        """Return the names of all tensors, also of tensors that are not sent, as of the plan."""
         self._resolved()
-        return {each.name for each in self._described}
+        return {tensor.name for tensor in self._described}
 
     def wire_device(self, group: object) -> torch.device | str:
-        """The device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
+        """Return the device on which `group` communicates: this process's GPU for NCCL, else the CPU."""
         name = getattr(getattr(group, "group", group), "name", lambda: "gloo")()
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
 
     def sent_twice(self) -> dict[str, str]:
-        """Names that the configuration ties to others but the module holds apart: they must be equal."""
+        """Return name -> owner of tensors that are tied by the configuration, but apart in the module."""
         self._resolved()
         return self._ties
 
     def _resolved(self) -> tuple[list[Described], dict[str, str]]:
-        """(what is sent, name -> owner of what is not); made once."""
+        """Return the tensors to send, and name -> owner of the others; made once."""
         if self._resolution is None:
             self._described = self.describe()
             self._resolution = self._resolve(self._described)
@@ -131,20 +128,20 @@ class BroadcastSource(ABC):
         kept: list[Described] = []
         tied: dict[str, str] = {}
         owners: dict[int, str] = {}
-        for each in described:
-            owner = owners.setdefault(each.identity, each.name)
-            if owner == each.name and each.name not in apart:
-                kept.append(each)
+        for tensor in described:
+            owner = owners.setdefault(tensor.identity, tensor.name)
+            if owner == tensor.name and tensor.name not in apart:
+                kept.append(tensor)
             else:
-                tied[each.name] = owner if owner != each.name else apart[each.name]
+                tied[tensor.name] = owner if owner != tensor.name else apart[tensor.name]
         self._ties = {name: owner for name, owner in apart.items() if tied.get(name) == owner}
         return kept, tied
 
     def _tied_by_configuration(self, described: list[Described]) -> dict[str, str]:
-        """name -> owner, where the model's class says so and the module holds two tensors."""
+        """Return name -> owner of tensors that the model's class ties and the module holds apart."""
         if ties_words(self.config) is not True:
             return {}
-        known = {each.name: each.identity for each in described}
+        known = {tensor.name: tensor.identity for tensor in described}
         return {
             name: owner
             for name, owner in self.declared_ties().items()
@@ -152,15 +149,15 @@ class BroadcastSource(ABC):
         }
 
     def declared_ties(self) -> dict[str, str]:
-        """name -> owner as the model's class declares them."""
+        """Return name -> owner as the model's class declares them."""
         return {}
 
 
 class WeightSource(BroadcastSource):
-    """Yields the state dict, whatever an engine would send: what a save needs."""
+    """A source that yields the state dict, as a save needs it, whatever the engine would send."""
 
     def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
-        """Files that describe the model of a save with parameters in `dtype`; {}: those of `config`."""
+        """Return texts that describe a model saved in `dtype`; {}: `config` describes it."""
         return {}
 
     def gathers(self) -> bool:
@@ -169,26 +166,26 @@ class WeightSource(BroadcastSource):
 
 
 def weights_of(engine: Engine) -> object:
-    """The module whose weights an engine has now, or the core's engine."""
+    """Return the module whose weights an engine has now, or the core's engine."""
     return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
 def ties_words(config: object) -> bool | None:
-    """`tie_word_embeddings` of a configuration; None when nothing says."""
+    """Return `tie_word_embeddings` of a configuration; None if it is missing."""
     value = config.get("tie_word_embeddings") if isinstance(config, dict) else None
     value = getattr(config, "tie_word_embeddings", value)
     return None if value is None else bool(value)
 
 
 def chunk_of(shape: Sequence[int], rank: int, world_size: int) -> tuple[int, int]:
-    """(first row, end) of what `torch.chunk` gives a rank; empty for ranks that get nothing."""
+    """Return the range of rows that `torch.chunk` gives a rank; it may be empty."""
     rows = -(-shape[0] // world_size)
     begin = min(rank * rows, shape[0])
     return begin, min(begin + rows, shape[0])
 
 
 def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int) -> Rows:
-    """This rank's rows; all of a buffer or a scalar, which are not sharded."""
+    """Return this rank's rows; buffers and scalars are not sharded, and stay whole."""
     if is_buffer or tensor.dim() == 0:
         return Rows(name, tensor, 0, False)
     begin, end = chunk_of(tensor.shape, rank, world_size)
@@ -196,7 +193,7 @@ def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, w
 
 
 class TieCheck:
-    """Names that are sent once must hold one value: compares them as they pass by."""
+    """Compares tied tensors as they pass by: names that are sent once must hold one value."""
 
     def __init__(self, pairs: dict[str, str]) -> None:
         self._partners: dict[str, list[tuple[str, str]]] = {}  # name -> (tied, owner) pairs it is in
@@ -208,29 +205,29 @@ class TieCheck:
 
     @property
     def names(self) -> Collection[str]:
-        """Those whose tensors count; the others need not be shown."""
+        """Names whose tensors are compared; others need not be shown."""
         return self._partners.keys()
 
     def see(self, name: str, tensor: torch.Tensor) -> None:
-        """Called with every tensor of `names`, in any order; others do no harm."""
+        """Compare a tensor. Called with every tensor of `names`, in any order; others do no harm."""
         for tied, owner in self._partners.get(name, ()):
             other = owner if name == tied else tied
             if other not in self._held:
                 self._held[name] = tensor.detach().clone()
-            elif not _same_bits(self._held[other], tensor.detach()):
+            elif not same_bits(self._held[other], tensor.detach()):
                 self.error = (
                     f"{tied} and {owner} are tied by config.json but hold different values; tie them in the "
                     'module, or set "tie_word_embeddings" to false'
                 )
 
     def settle(self) -> None:
-        """ValueError when values differed."""
+        """ValueError if values differed."""
         if self.error is not None:
             raise ValueError(self.error)
 
 
-def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """A NaN is no other value than itself here."""
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """True if two tensors are equal bit by bit: a NaN equals itself here."""
     if torch.equal(first, second):
         return True
     if (first.shape, first.dtype) != (second.shape, second.dtype):
@@ -243,74 +240,3 @@ def _wire(described: Described, dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None or described.is_buffer or not described.dtype.is_floating_point:
         return described.dtype
     return dtype
-
-
-class EngineSource(WeightSource):
-    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
-
-    `master` of the engine adapter: float32 masters instead. Buffers have their own dtype and the masters'
-    values, which are kept, as training never changes them, and gathered again only after a change.
-    """
-
-    def __init__(self, engine: NativeEngine) -> None:
-        super().__init__(engine)
-        self._native, self._master = engine.native_engine, engine.send_master
-        self.rank, self.world_size = self._native.rank, self._native.world_size
-        self.config = json.loads(self._native.config_json)
-        self._dtype = torch.float32 if self._master else engine.compute_dtype
-        self._buffers = dict(engine.buffer_dtypes)
-        self._units = _C.unit_tensors(self._native)
-        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
-
-    def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
-        return cast(NativeEngine, self.engine).model_texts(dtype or self._dtype)
-
-    def take_changes(self) -> bool:
-        taken = cast(NativeEngine, self.engine).take_changed_weights()
-        if taken:
-            self._exact.clear()
-        return taken
-
-    def describe(self) -> list[Described]:
-        tensors = [tensor for unit in _C.unit_tensors(self._native) for tensor in unit]
-        return [
-            Described(name, tuple(shape), self._buffers.get(name, self._dtype), name in self._buffers, number)
-            for number, (name, shape) in enumerate(tensors)
-        ]
-
-    def whole(self) -> Iterator[list[Named]]:
-        for unit, tensors in enumerate(self._units):
-            buffers = [name for name, _ in tensors if name in self._buffers]
-            yield self._with_buffers(unit, buffers) if buffers else self._gathered(unit)
-
-    def _gathered(self, unit: int, *, master: bool = False) -> list[Named]:
-        return list(_C.gather_unit(self._native, unit, master=master or self._master))
-
-    def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
-        """A unit with the exact values of its buffers `names`; all ranks see the same, and decide alike."""
-        named = self._gathered(unit)
-        exact = self._exact.get(unit)
-        if exact is None or not exact.are_of(named):
-            rounded = {name: tensor.clone() for name, tensor in named if name in names}
-            masters = dict(self._gathered(unit, master=True))
-            values = {name: masters[name].to(self._buffers[name], copy=True) for name in names}
-            exact = self._exact[unit] = _ExactBuffers(rounded, values)
-            named = self._gathered(unit)
-        return [(name, exact.values.get(name, tensor)) for name, tensor in named]
-
-    def rows(self) -> Iterator[Rows]:
-        for unit in self.whole():
-            for name, tensor in unit:
-                yield rows_of_whole(name, tensor, name in self._buffers, self.rank, self.world_size)
-
-
-@dataclass(frozen=True)
-class _ExactBuffers:
-    """Buffers of a unit. rounded: as they came with the unit, by name. values: in their own dtypes."""
-
-    rounded: dict[str, torch.Tensor]
-    values: dict[str, torch.Tensor]
-
-    def are_of(self, named: Sequence[Named]) -> bool:
-        """True if the unit has the buffers that it had then."""
-        return all(_same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)

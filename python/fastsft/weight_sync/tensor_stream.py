@@ -12,11 +12,11 @@ from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import BroadcastSource, Load, Named, Rows, TieCheck, WeightSource, chunk_of
 
 _WIDER = (torch.float32, torch.float64, torch.bfloat16)
-_HALF_ENDS = 65520.0  # what float16 rounds to infinity, from here on
+_HALF_ENDS = 65520.0  # float16 rounds to infinity from here on
 
 
 def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | None:
-    """A message where `tensor` has finite values that `dtype`, float16, has only infinity for; else None."""
+    """Name finite values of `tensor` that are infinite in `dtype`, if that is float16; None without any."""
     if dtype != torch.float16 or tensor.dtype not in _WIDER or not tensor.numel():
         return None
     low, high = torch.aminmax(tensor.detach())
@@ -33,10 +33,10 @@ def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | No
 
 
 class RowShard:
-    """Rank `rank`'s rows of the tensors of `plan`, cut as `torch.chunk` cuts; rank 0 also sends what has no
-    rows to cut: scalars, and tensors without elements.
+    """Rank `rank`'s rows of the tensors of `plan`, cut as by `torch.chunk`; rank 0 also has scalars, and
+    tensors without elements.
 
-    plan: of those rows, under the tensors' own names. begins: the first row of each, by name; None for a
+    plan: for the rows, under the tensors' own names. begins: first row of each tensor, by name; None for a
     tensor that is sent whole.
     """
 
@@ -57,7 +57,7 @@ class RowShard:
         self._rows = {name: shape[0] for name, _, shape in parts if shape}
 
     def units(self, rows: Iterable[Rows]) -> Iterator[list[Named]]:
-        """From the parts that a source yields, whole ones and this rank's own."""
+        """Select this rank's rows from the parts that a source yields, which may be whole tensors."""
         for part in rows:
             if part.name not in self.begins:
                 continue
@@ -69,8 +69,10 @@ class RowShard:
 
 
 class ShardAssembler:
-    """Puts the rows that arrive from several ranks together; safe from many threads. load: gets each tensor
-    when it is whole, one call at a time."""
+    """Joins the rows that arrive from several ranks; safe from many threads.
+
+    load: called with tensors once they are whole, one call at a time.
+    """
 
     def __init__(self, plan: SyncPlan, load: Load) -> None:
         self._plan, self._load = plan, load
@@ -80,12 +82,12 @@ class ShardAssembler:
         self._lock = threading.Lock()
 
     def loader(self, share: RowShard) -> Load:
-        """A function that takes the rows of one rank."""
+        """Return a function that takes the rows of a rank."""
 
         def load(parts: list[tuple[str, torch.Tensor]]) -> None:
             with self._lock:
                 joined = [self._join(name, tensor, share.begins[name]) for name, tensor in parts]
-                complete = [each for each in joined if each is not None]
+                complete = [named for named in joined if named is not None]
                 if complete:
                     self._load(complete)
 
@@ -105,9 +107,9 @@ class ShardAssembler:
 
 
 class TensorStream:
-    """Gathers unit by unit; collective. Whoever stops early must `drain`, or the other ranks wait.
+    """Gathers unit by unit. Collective: a rank that stops early must `drain`, or the others wait.
 
-    share: of `plan`: this rank's rows in place of whole tensors.
+    share: this rank's rows of `plan`, in place of whole tensors.
     """
 
     def __init__(self, source: BroadcastSource, plan: SyncPlan, share: RowShard | None = None) -> None:
@@ -121,9 +123,9 @@ class TensorStream:
         self._window: list[torch.Tensor] = []
 
     def take(self, first: int, last: int) -> list[torch.Tensor]:
-        """Tensors number `first` to `last` of the plan; those before `first` are given up.
+        """Return the tensors number `first` to `last` of the plan; earlier ones are released.
 
-        RuntimeError when the model no longer yields what was planned, ValueError for values that its dtype
+        RuntimeError if the model no longer yields the planned tensors, ValueError for values that the dtype
         does not hold.
         """
         self._give_up(first)
@@ -132,7 +134,7 @@ class TensorStream:
             if unit is None:
                 raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
             self._append(unit)
-            self._give_up(first)  # also of those that nobody takes: without bytes, between two buckets
+            self._give_up(first)  # also tensors that nobody takes: without bytes, between two buckets
         return self._window[: last - first + 1]
 
     def _give_up(self, first: int) -> None:
@@ -141,7 +143,7 @@ class TensorStream:
         self._first += count
 
     def drain(self) -> None:
-        """Take part in the gathers that are left, and keep nothing. ValueError when tied tensors differ."""
+        """Take part in the remaining gathers, and keep nothing. ValueError if tied tensors differ."""
         self._window = []
         for unit in self._units:
             for name, tensor in unit:
@@ -169,8 +171,7 @@ class TensorStream:
 
 
 def drained(stream: TensorStream, error: BaseException | None) -> BaseException | None:
-    """The first failure: `error`, or that of draining. The other ranks are in the gathers that are left,
-    whatever happened here."""
+    """Drain the stream, as the other ranks are in its gathers. Return the first failure, `error` or a new."""
     try:
         stream.drain()
     except Exception as failure:
@@ -180,7 +181,7 @@ def drained(stream: TensorStream, error: BaseException | None) -> BaseException 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One rank's part of a save. parts: by the plan's index; one that is not sharded is the whole tensor."""
+    """One rank's part of a save. parts: by the plan's index; a part may be a whole tensor."""
 
     rank: int
     world_size: int
@@ -190,15 +191,15 @@ class Snapshot:
 
 
 class Staging:
-    """Host memory for one snapshot. The writer of the last one must have ended before `take`."""
+    """Host memory for one snapshot. The writer of the last snapshot must have ended before `take`."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, torch.Tensor] = {}
 
     def take(self, source: WeightSource, dtype: torch.dtype | None, step: int) -> tuple[Snapshot, str | None]:
-        """Copies the rows of this rank; collective, and complete on return.
+        """Copy the rows of this rank. Collective, and complete on return.
 
-        Also returns what is wrong on this rank alone, after having taken part in every collective.
+        Also returns an error of this rank alone, which has taken part in every collective nevertheless.
         """
         plan = source.plan(dtype)
         index = {name: number for number, name in enumerate(plan.names)}
@@ -213,7 +214,7 @@ class Staging:
     def _copy(
         self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck, lost: list[str]
     ) -> dict[int, Rows]:
-        """lost: gets what is wrong with values that the plan's dtypes do not hold."""
+        """Copy `rows` into the buffers; `lost` gets messages about values that the dtypes do not hold."""
         parts, on_device = {}, False
         for row in rows:
             check.see(row.name, row.tensor)

@@ -1,4 +1,4 @@
-"""fsdp_upload_state_dict: the whole weights to a Synchronizer, through memory, and its other end."""
+"""fsdp_upload_state_dict gives whole weights to a Synchronizer, through memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import skip
 from fastsft.weight_sync import remote
 from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import exclusive, state_source
-from fastsft.weight_sync.errors import whole_number
-from fastsft.weight_sync.exchange import skip
-from fastsft.weight_sync.interfaces import Engine, Logger
+from fastsft.weight_sync.interfaces import Engine, Logger, whole_number
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
 from fastsft.weight_sync.tensor_stream import TensorStream, drained
 
@@ -39,7 +38,7 @@ def fsdp_upload_state_dict(
     bucket_bytes: int = 1 << 28,
     deadline_s: float = 600.0,
 ) -> None:
-    """Give the whole weights of `engine.module` to `synchronizer`, as version `global_step`; collective.
+    """Give the whole weights of `engine.module` to `synchronizer`, as version `global_step`. Collective.
 
     Step 0: nothing, on every rank. Else rank 0 waits until the synchronizer (a Ray actor's handle, or an
     object) has them, and returns when all ranks have come here. A synchronizer with
@@ -157,37 +156,38 @@ class Synchronizer:
         self._changed = threading.Condition()
 
     def set_model_state_dict(self, state_dict: dict[str, torch.Tensor], trainer_step: int) -> None:
-        """A dict of tensors. ValueError when the step is not newer."""
+        """Take a dict of tensors. ValueError unless the step is newer."""
         plan = SyncPlan([(name, tensor.dtype, tensor.shape) for name, tensor in state_dict.items()])
         self._store(plan, state_dict, trainer_step)
 
     def set_packed_model_state_dict(
         self, plan: str, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]], trainer_step: int
     ) -> None:
-        """The text of a plan, and the bytes of its tensors as uint8 arrays, which become views.
+        """Take the text of a plan, and its tensors' bytes as uint8 arrays, which become views.
 
-        ValueError when the arrays are not the plan's, or the step is not newer.
+        ValueError if the arrays do not fit the plan, or the step is not newer.
         """
         known = SyncPlan.from_json(plan)
         self._store(known, unpacked(known, bucket_bytes, buffers), trainer_step)
 
     def get_state_dict_meta(self) -> list[tuple[str, str, tuple[int, ...]]] | None:
-        """(name, "torch.bfloat16", shape) in order; None before the first weights."""
+        """Return (name, "torch.bfloat16", shape) in order; None before the first weights."""
         return None if self._plan is None else self._plan.metadata()
 
     def get_tied_names(self) -> dict[str, str]:
-        """Names that were not sent, and the tensor that each is."""
+        """Return names that were not sent, each with the name of the tensor that it is."""
         return {} if self._plan is None else self._plan.tied
 
     def get_model_state_dict(self) -> tuple[dict[str, torch.Tensor] | None, int]:
-        """(weights, version)."""
+        """Return the weights, and their version."""
         with self._changed:
             return self._state_dict, self.model_version
 
     def wait_new_model_state_dict(self, current_version: int, timeout: float | None = 600.0) -> int:
-        """The version, once it is newer than `current_version`, or as it is after `timeout` seconds.
+        """Return the version once it is newer than `current_version`, or after `timeout` seconds.
 
-        None: as long as it takes."""
+        timeout: None: no limit.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self.model_version > current_version, timeout)
             return self.model_version
@@ -206,7 +206,7 @@ class Synchronizer:
 def unpacked(
     plan: SyncPlan, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]]
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a plan as views of `buffers`, cut as `SyncPlan.native.tensor_batches(bucket_bytes)`."""
+    """Return a plan's tensors as views of `buffers`, cut by `plan.native.tensor_batches(bucket_bytes)`."""
     batches = plan.buckets("tensor_batches", bucket_bytes)
     sizes = [batch.bytes for batch in batches]
     if [len(buffer) for buffer in buffers] != sizes:

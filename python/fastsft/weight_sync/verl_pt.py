@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastsft import _C
+from fastsft.ranks.exchange import Message
 from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.new_files import NewFile
 from fastsft.runtime.plain_pickle import Inert, Maker, PlainPickleError
 from fastsft.runtime.torch_archive import read_archive
 from fastsft.weight_sync.files import Written, temporary_name, written_file
-from fastsft.weight_sync.interfaces import Message
 
 if TYPE_CHECKING:
     from fastsft.weight_sync.source import Rows
@@ -68,10 +68,10 @@ def read_shard(path: Path) -> dict[str, Part]:
 
 def _find(name: str) -> object:
     """Find the substitute for a class of torch.distributed, in whichever module a version of torch has it."""
-    found = _CALLS.get(name)
-    if found is None and name.startswith("torch.distributed."):
-        found = _CLASSES.get(name.rpartition(".")[2])
-    return found
+    substitute = _CALLS.get(name)
+    if substitute is None and name.startswith("torch.distributed."):
+        substitute = _CLASSES.get(name.rpartition(".")[2])
+    return substitute
 
 
 def _part(_: object, kind: object, __: object, state: object) -> Part:
@@ -107,7 +107,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 class VerlPt:
-    """Needs `fsdp_config.json` and `huggingface/` next to it, which every save writes."""
+    """Shards of DTensors, next to `fsdp_config.json` and `huggingface/`, which every save writes."""
 
     name = "verl_pt"
 
@@ -136,24 +136,24 @@ class VerlPt:
 
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """The files in order of rank; ValueError unless they are those of all ranks of one save."""
-    found = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
-    worlds = sorted({world for world, _ in found})
+    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
+    by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
+    worlds = sorted({world for world, _ in by_rank})
     if len(worlds) > 1:
         raise ValueError(
             f"{directory}: its manifest lists shards of {worlds} ranks; expected those of one save"
         )
-    missing = [rank for rank in range(worlds[0]) if (worlds[0], rank) not in found]
-    if missing or len(found) != worlds[0]:
-        raise ValueError(f"{directory}: expected shards of {worlds[0]} ranks, got {len(found)}")
-    return [found[key] for key in sorted(found)]
+    missing = [rank for rank in range(worlds[0]) if (worlds[0], rank) not in by_rank]
+    if missing or len(by_rank) != worlds[0]:
+        raise ValueError(f"{directory}: expected shards of {worlds[0]} ranks, got {len(by_rank)}")
+    return [by_rank[key] for key in sorted(by_rank)]
 
 
 _PIECE = 1 << 24  # bytes: a checksum needs a copy of them
 
 
 class _Writer:
-    """A file for torch.save. size, crc32c: of what was written, from the first byte to the last."""
+    """A file for torch.save. size, crc32c: of the written bytes, from the first to the last."""
 
     def __init__(self, file: NewFile) -> None:
         self._file = file
@@ -173,7 +173,7 @@ class _Writer:
 
 
 def _save(state: Message, path: Path) -> _Writer:
-    """torch.save, durable on return; what was written. OSError names the path where it cannot be written."""
+    """Write by torch.save, durable on return. OSError names the path if it cannot be written."""
     with NewFile(path) as file:
         writer = _Writer(file)
         try:

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fastsft.ranks import exchange
 from fastsft.ranks import store as rank_store
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     Synchronizer,
     SyncPlan,
-    exchange,
     fsdp_save_state_dict,
     fsdp_sync_weight_nccl,
     fsdp_upload_state_dict,

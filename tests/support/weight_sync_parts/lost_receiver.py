@@ -1,4 +1,4 @@
-"""A receiver that loads some tensors, then dies or hangs: STORE PLAN MODE dies|hangs BUCKET BACKEND."""
+"""A receiver that loads some tensors, then dies or hangs: STORE PLAN MODE dies|hangs BUCKET."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastsft.weight_sync import SyncPlan, WeightGroup, WeightReceiver
 
 
 def main() -> None:
-    store, plan_file, mode, end, bucket, backend = sys.argv[1:]
+    store, plan_file, mode, end, bucket = sys.argv[1:]
     plan = SyncPlan(*pickle.loads(Path(plan_file).read_bytes()))
     loaded = 0
 
@@ -27,7 +27,7 @@ def main() -> None:
                 time.sleep(60)
             os._exit(0)
 
-    group = WeightGroup(dist.FileStore(store, 2), 1, 2, backend=backend, timeout_s=60.0)
+    group = WeightGroup(dist.FileStore(store, 2), 1, 2, timeout_s=60.0)
     WeightReceiver(group, plan, load, mode=mode, deadline_s=20.0, bucket_bytes=int(bucket)).receive()
 
 

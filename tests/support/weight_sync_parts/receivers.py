@@ -20,10 +20,10 @@ from fastsft.weight_sync import WeightGroup, WeightReceiver
 PATIENCE_S = 90.0
 
 
-def make_groups(count: int, timeout_s: float = PATIENCE_S, backend: str = "gloo") -> list[WeightGroup]:
+def make_groups(count: int, timeout_s: float = PATIENCE_S) -> list[WeightGroup]:
     """A sender's group and those of its receivers, which meet in one process."""
     store = dist.HashStore()
-    make = functools.partial(WeightGroup, store, backend=backend, timeout_s=timeout_s)
+    make = functools.partial(WeightGroup, store, timeout_s=timeout_s)
     return in_threads([functools.partial(make, rank, count) for rank in range(count)])
 
 
@@ -69,11 +69,9 @@ class Loaded:
         self.tensors += [(name, tensor.clone()) for name, tensor in tensors]
 
 
-def sync(
-    send: Callable[[Any], Any], plan: Any, count: int = 2, backend: str = "gloo", **options: Any
-) -> tuple[Any, list[Any]]:
+def sync(send: Callable[[Any], Any], plan: Any, count: int = 2, **options: Any) -> tuple[Any, list[Any]]:
     """`send(group)` beside `count` receivers: what it returned or raised, and a (receiver, Loaded) each."""
-    groups = make_groups(count + 1, backend=backend)
+    groups = make_groups(count + 1)
     ends = [(Loaded(), group) for group in groups[1:]]
     receivers = [WeightReceiver(group, plan, loaded, **options) for loaded, group in ends]
     outcomes = in_threads([lambda: send(groups[0]), *[receiver.receive for receiver in receivers]])

@@ -64,7 +64,7 @@ def _group(order: dict[str, Any], root: int, rank: int) -> WeightGroup:
     while True:
         try:
             return WeightGroup(
-                _store(order, f"root-{root}"), rank, order["members"], backend=order["backend"],
+                _store(order, f"root-{root}"), rank, order["members"],
                 timeout_s=order["timeout_s"],
             )  # fmt: skip
         except RuntimeError as error:
@@ -164,12 +164,12 @@ def main() -> None:
 class Members:
     """The members of one job, from the side that starts and kills them."""
 
-    def __init__(self, folder: Path, mode: str, backend: str, receivers: int = 2) -> None:
+    def __init__(self, folder: Path, mode: str, receivers: int = 2) -> None:
         self.folder, self.receivers = folder, receivers
         self.ranks = 2 if mode == "native_multiroot" else 1
         self._server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
         self._order = {
-            "port": self._server.port, "mode": mode, "backend": backend, "members": receivers + 1,
+            "port": self._server.port, "mode": mode, "members": receivers + 1,
             "ranks": self.ranks, "timeout_s": 60.0, "deadline_s": 10.0,
         }  # fmt: skip
         support = Path(__file__).parents[1]
@@ -237,9 +237,9 @@ class Members:
 
 
 @contextmanager
-def members(folder: Path, mode: str, backend: str) -> Iterator[Members]:
+def members(folder: Path, mode: str) -> Iterator[Members]:
     """All of them, started."""
-    made = Members(folder, mode, backend)
+    made = Members(folder, mode)
     try:
         for name in made.names:
             made.start(name)

@@ -1,4 +1,4 @@
-"""Goes on from a checkpoint that transformers' Trainer wrote (docs/checkpoint.md)."""
+"""Resume from a checkpoint of transformers' Trainer (docs/checkpoint.md)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments.optimizer import optimizer_of
-from fastsft.checkpoint.external.foreign_random_states import random_state_file, read_foreign_states
-from fastsft.checkpoint.external.optimizer_file import MOMENTS, OptimizerFile, common_step
-from fastsft.checkpoint.external.sharded_files import ShardedFiles
-from fastsft.checkpoint.external.transformers_checkpoint import TransformersCheckpoint, load_plain
+from fastsft.checkpoint.external.tensor_files import MOMENTS, OptimizerFile, ShardedFiles, ShardedOptimizer
+from fastsft.checkpoint.external.transformers_checkpoint import (
+    TransformersCheckpoint,
+    load_plain,
+    random_state_file,
+    read_foreign_states,
+)
 from fastsft.checkpoint.run_identity import run_position, warn_of_change
 from fastsft.checkpoint.saved_run import ForeignStates
-from fastsft.checkpoint.trainer_state_file import MOST_STATE_BYTES, check_trainer_state
+from fastsft.checkpoint.state_files import MOST_STATE_BYTES, check_trainer_state
 from fastsft.model.weights import pickled_tensors
-from fastsft.ranks.agreement import Agreement
+from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.regular_files import read_json_object
 
@@ -30,13 +33,13 @@ if TYPE_CHECKING:
 
 WRITER = "transformers"
 _SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_STATE, _MODEL = "optimizer.state.", "model."  # before the names of a sharded checkpoint
+_MODEL = "model."  # before the names of weights in a sharded checkpoint
 
 
 def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
-    """The progress in a transformers checkpoint, in the form of fastsft_state.json.
+    """Return the progress in a transformers checkpoint, in the form of fastsft_state.json.
 
-    ValueError when it is not of this run, as far as such a checkpoint says what it is of.
+    ValueError if it is of another run, as far as such a checkpoint tells.
     """
     checkpoint = TransformersCheckpoint.of(directory)
     if trainer.model.adapter_facts() is not None:
@@ -67,18 +70,18 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
 
 
 def is_foreign(saved: dict[str, Any]) -> bool:
-    """True for what `check_foreign` returned."""
+    """True for a state that `check_foreign` returned."""
     return saved.get("written_by") == WRITER
 
 
 def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]) -> None:
-    """Fill masters and moments, the optimizer's step and the random states; collective.
+    """Restore master weights, moments, the optimizer's step and the random states. Collective.
 
-    Tensors are mapped, or read one at a time: a rank keeps its own part. `saved` gets `optimizer_step`, the
-    trainer `foreign_states`, which are set once rows are read (transformers' _load_rng_state). All ranks
-    raise ValueError when files do not fit the model.
+    Tensors are mapped, or read one at a time, and a rank keeps its own part. `saved` gets `optimizer_step`,
+    the trainer gets `foreign_states`, which are set once rows are read (transformers' _load_rng_state).
+    ValueError on all ranks if files do not fit the model.
     """
-    agreement = Agreement(f"resuming from {directory}")
+    agreement = AllOrNone(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
     agreement.settle(None)
     assert checkpoint is not None
@@ -98,22 +101,22 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
-    """Epoch and step together give the size of the data set in global batches."""
-    found, step, plan = state.get("epoch"), state["global_step"], trainer.plan
-    if found is None:
+    """ValueError if epoch and step are of another size of the data set in global batches."""
+    saved, step, plan = state.get("epoch"), state["global_step"], trainer.plan
+    if saved is None:
         return
     epoch, within = divmod(step, plan.steps_per_epoch)
     done = min(within * trainer.args.gradient_accumulation_steps, plan.micro_batches)
     expected = epoch + done / plan.micro_batches
-    if abs(expected - found) > 0.5 / plan.micro_batches:
+    if abs(expected - saved) > 0.5 / plan.micro_batches:
         raise ValueError(
-            f"{directory}: after step {step} the run was in epoch {found:.6g}, with these data and this "
+            f"{directory}: after step {step} the run was in epoch {saved:.6g}, with these data and this "
             f"batch it would be in epoch {expected:.6g}; resume with the data and the batch of its begin"
         )
 
 
 def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
-    """Of scaler.pt, as LossScale.restore takes it; empty where there is none."""
+    """Read scaler.pt in the form of LossScale.restore; {} if there is none."""
     if checkpoint.scaler is None:
         return {}
     content = load_plain(checkpoint.scaler, "the state of a loss scale")
@@ -140,7 +143,7 @@ def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, ste
 
 
 def _next_rate(path: Path | None) -> float | None:
-    """The learning rate of the next step by scheduler.pt; None where it has none."""
+    """Read the learning rate of the next step from scheduler.pt; None if it has none."""
     if path is None:
         return None
     content = load_plain(path, "the state of a schedule")
@@ -152,10 +155,10 @@ def _next_rate(path: Path | None) -> float | None:
         return None
 
 
-def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: Agreement) -> None:
+def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> None:
     engine, weights = trainer.engine, checkpoint.weights
     if weights is None:
-        trainer.model.load_saved(engine, str(checkpoint.directory))
+        trainer.model.load_checkpoint_weights(engine, str(checkpoint.directory))
         return
 
     def fill() -> None:
@@ -172,7 +175,7 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
 
 def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the engine; a tied one is there under its other names, too."""
+    """Yield the tensors of the engine; the files have tied tensors under other names, too."""
     if path.is_dir():
         files = ShardedFiles(path)
         yield from ((name, files.tensor(_MODEL + name)) for name in names)
@@ -181,31 +184,13 @@ def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Ten
     yield from ((name, tensor) for name, tensor in pickled_tensors(path) if name in wanted)
 
 
-class _ShardedOptimizer:
-    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickled there, and not read."""
-
-    def __init__(self, folder: Path, names: list[str]) -> None:
-        self.settings: dict[str, Any] = {}
-        self._files, self._names = ShardedFiles(folder), names
-
-    def step(self) -> int:
-        """As OptimizerFile."""
-        steps = {name: self._files.tensor(f"{_STATE}{name}.step") for name in self._names}
-        return common_step(self._files.folder, steps)
-
-    def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """As OptimizerFile."""
-        for name in self._names:
-            yield name, self._files.tensor(f"{_STATE}{name}.{moment}")
-
-
-_Optimizer = OptimizerFile | _ShardedOptimizer
+_Optimizer = OptimizerFile | ShardedOptimizer
 
 
 def _optimizer(trainer: SavedRun, checkpoint: TransformersCheckpoint) -> _Optimizer:
     order = trainer.model.trained_order(trainer.engine)
     if checkpoint.optimizer.is_dir():
-        return _ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
+        return ShardedOptimizer(checkpoint.optimizer, [name for name, _ in order])
     return OptimizerFile(checkpoint.optimizer, order)
 
 
@@ -224,13 +209,13 @@ def _updates(optimizer: _Optimizer | None) -> int:
     return optimizer.step()
 
 
-def _random_states(checkpoint: TransformersCheckpoint, agreement: Agreement) -> RandomState | None:
+def _random_states(checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> RandomState | None:
     path = random_state_file(checkpoint.directory, agreement.rank, agreement.world_size)
     return None if path is None else read_foreign_states(path)
 
 
 def _summary(trainer: SavedRun, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
-    """One line: parts that such a checkpoint lacks, or that have no counterpart here."""
+    """Write the line about parts that such a checkpoint lacks, or that have no counterpart here."""
     is_missing: dict[str, Callable[[], bool]] = {
         "random states (none for this number of ranks)": lambda: not with_states,
         "masks of dropout (fastsft draws its own)": lambda: _drops(trainer.model.config),

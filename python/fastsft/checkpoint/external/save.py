@@ -1,4 +1,4 @@
-"""Saves a model that another trainer trained: unit by unit, whole or not at all.
+"""Saves the model of another trainer unit by unit, whole or not at all.
 
 Collective. Rank 0 holds its own shard and one unit; the other ranks hold no more than they do.
 """
@@ -6,66 +6,105 @@ Collective. Rank 0 holds its own shard and one unit; the other ranks hold no mor
 from __future__ import annotations
 
 import hashlib
+import inspect
+import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from fastsft.checkpoint.external.entries import Entry, NotStreamable, Unit
-from fastsft.checkpoint.external.files import ModelFiles
-from fastsft.checkpoint.external.names import saved_entries
-from fastsft.checkpoint.external.state import state_entries, unwrapped
-from fastsft.ranks.agreement import Agreement
+import torch
+
+from fastsft.arguments.sizes import parse_size
+from fastsft.checkpoint.external.state import saved_entries, state_entries
+from fastsft.checkpoint.external.units import Entry, NotStreamable, Unit
+from fastsft.checkpoint.external.wrapped import unwrapped
+from fastsft.model.model_config import write_both_words
+from fastsft.model.model_save import write_durably
+from fastsft.model.output_directory import (
+    check_free_space,
+    install_file_set,
+    note_file_set,
+    recover_directory,
+)
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.place import Launch
+from fastsft.runtime.private_files import files_of
+from fastsft.tokenizer.both_words import write_tokenizer_words
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
+    from typing_extensions import TypeIs
 
-    from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer
+    from fastsft import _C
+    from fastsft.model.model_save import SavedTokenizer
+
+
+class ForeignArguments(Protocol):
+    """Arguments of another trainer. They may have `to_json_string` and much else."""
+
+    @property
+    def output_dir(self) -> str:
+        """Directory that the model goes to."""
+
+
+class ForeignTrainer(Protocol):
+    """transformers' Trainer, or another with these attributes. A tokenizer may have several names there."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, wrapped in FSDP or DDP or not at all."""
+
+    @property
+    def args(self) -> ForeignArguments: ...
+    def save_model(self) -> None: ...
 
 
 def save_foreign_model(trainer: ForeignTrainer) -> None:
-    """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer; collective.
+    """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer. Collective.
 
-    Names, tensor types and the split into files are those of the model's `save_pretrained`. The files take
-    their names when all of them are durable and read back as they were written. All ranks raise when one
-    fails, and the directory keeps its old files. NotStreamable on all ranks when it cannot be streamed.
+    Names, dtypes and the split into files are those of the model's `save_pretrained`. The files take their
+    names once all are durable and read back as written. If a rank fails, all ranks raise and the directory
+    keeps its old files. NotStreamable on all ranks if the model cannot be streamed.
     """
     model, place = unwrapped(trainer.model), current_place()
-    agreement = Agreement(f"saving the model to {trainer.args.output_dir}", place)
+    agreement = AllOrNone(f"saving the model to {trainer.args.output_dir}", place)
     entries = _agreed_entries(trainer.model, model, agreement, place)
     steps = list(_schedule(entries))
     order = [index for _, indices in steps for index in indices]
     files = ModelFiles(trainer, model, Path(trainer.args.output_dir), entries, order)
     try:
-        agreement.attempt_on_first(files.open)
+        agreement.attempt_on_rank0(files.open)
         for unit, indices in steps:
             _save_unit(files, unit, indices, agreement)
         agreement.settle(None)
-        agreement.attempt_on_first(files.commit)
+        agreement.attempt_on_rank0(files.commit)
         agreement.settle(None)
     finally:
         files.discard()
 
 
 def current_place() -> Launch:
-    """The place of this process by torch.distributed, where it is initialised; alone otherwise."""
+    """Return rank and world size by torch.distributed; alone if it is not initialised."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return Launch()
     return Launch(rank=dist.get_rank(), world_size=dist.get_world_size())
 
 
-def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: Agreement) -> None:
+def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: AllOrNone) -> None:
     agreement.attempt(unit.prepare)
     if unit.is_sharded:
         agreement.settle(None)  # nobody waits in a gather for a rank that has failed
     tensors = unit.gather() if unit.is_sharded else agreement.attempt(unit.gather)
-    agreement.attempt_on_first(lambda: files.write(indices, tensors or []))
+    agreement.attempt_on_rank0(lambda: files.write(indices, tensors or []))
 
 
-def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: Agreement, place: Launch) -> list[Entry]:
-    """The same on every rank, or all raise: a gather that only some take part in would never end."""
+def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, place: Launch) -> list[Entry]:
+    """Return the entries, the same on every rank, or raise on all: else some would wait in a gather."""
 
     def find() -> tuple[list[Entry], str]:
         try:
@@ -85,9 +124,9 @@ def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: Agreement, 
 
 
 def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
-    """Units and which entries to take of them, larger elements first: so every tensor is aligned in its file.
+    """Yield units with the numbers of their entries, larger elements first, which aligns tensors in the file.
 
-    The element types of one unit are of one size.
+    All elements of a unit have one size.
     """
     steps: dict[tuple[int, int], list[int]] = {}
     numbers: dict[int, int] = {}
@@ -96,3 +135,158 @@ def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
         steps.setdefault((-entry.dtype.itemsize, number), []).append(index)
     for _, indices in sorted(steps.items()):
         yield entries[indices[0]].unit, indices
+
+
+_DTYPE_NAMES = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16",
+    torch.float16: "F16", torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32",
+    torch.float32: "F32", torch.complex64: "C64", torch.float64: "F64", torch.int64: "I64",
+    torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+}  # fmt: skip
+_SUBDIRECTORY = "fine-tuned"
+
+
+class ModelFiles:
+    """The files of a model directory, written tensor by tensor; old files stay until `commit`.
+
+    order: the indices of `entries` in the order of their writes.
+    """
+
+    def __init__(
+        self, trainer: ForeignTrainer, model: nn.Module, folder: Path, entries: list[Entry], order: list[int]
+    ) -> None:
+        self._trainer, self._model, self._folder = trainer, model, folder
+        self._entries, self._order = entries, order
+        self._staging: _C.AtomicDirectory | None = None
+        self._weights: _C.WeightFiles | None = None
+        self._digests: list[_C.FileDigest] = []  # except those of the weights
+
+    def open(self) -> None:
+        """Write all files but the weights, and make the weight files with their headers.
+
+        RuntimeError if the disk is too small; ValueError for a dtype that safetensors has no name for.
+        """
+        from fastsft import _C
+
+        folder = self._folder = _beside_source(self._folder, self._model)
+        folder.mkdir(parents=True, exist_ok=True)
+        recover_directory(folder)
+        check_free_space(folder, sum(_bytes(entry) for entry in self._entries))
+        self._staging = _C.AtomicDirectory(str(folder), "files")
+        self._digests = _stage_small_files(self._trainer, self._model, Path(self._staging.path))
+        specs = [_C.TensorSpec(e.name, _dtype_name(e), list(e.shape)) for e in self._entries]
+        limit = _max_shard_size(self._model)
+        self._weights = _C.WeightFiles(self._staging.path, specs, self._order, limit)
+
+    def write(self, indices: list[int], tensors: list[torch.Tensor]) -> None:
+        """Write the entries `indices`, which are next in the order, from the `tensors` of their unit."""
+        assert self._weights is not None  # of `open`
+        for index in indices:
+            tensor = tensors[self._entries[index].position]
+            self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+    def commit(self) -> None:
+        """Verify the files, put them in place together, remove weight files of an earlier save."""
+        from fastsft import _C
+
+        parameters = {
+            (id(entry.unit), entry.position): entry.shape for entry in self._entries if entry.is_parameter
+        }
+        assert self._weights is not None and self._staging is not None  # of `open`
+        digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
+        digests += self._digests
+        name = _C.file_set_name()
+        note_file_set(self._folder, digests)
+        self._staging.commit(name, _C.Manifest(0, 1, "", digests))
+        install_file_set(self._folder, name)
+
+    def discard(self) -> None:
+        """Remove files that are not in place."""
+        for part in (self._weights, self._staging):
+            if part is not None:
+                part.discard()
+
+
+def _bytes(entry: Entry) -> int:
+    return torch.Size(entry.shape).numel() * entry.dtype.itemsize
+
+
+def _dtype_name(entry: Entry) -> str:
+    name = _DTYPE_NAMES.get(entry.dtype)
+    if name is None:
+        raise ValueError(f"{entry.name}: safetensors has no element type {entry.dtype}")
+    return name
+
+
+def _max_shard_size(model: nn.Module) -> int:
+    """Return the limit of the model's `save_pretrained`; no limit for other modules, which get one file."""
+    parameters = inspect.signature(model.save_pretrained).parameters if is_pretrained(model) else {}
+    limit = parameters["max_shard_size"].default if "max_shard_size" in parameters else 2**62
+    return parse_size(limit)
+
+
+def is_pretrained(model: object) -> TypeIs[PreTrainedModel]:
+    """True if transformers defines how the model is saved."""
+    kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
+    return kind is not None and isinstance(model, kind)
+
+
+def _beside_source(folder: Path, model: nn.Module) -> Path:
+    """Return `folder`, or a directory in it if the model was loaded from `folder`."""
+    source = getattr(getattr(model, "config", None), "_name_or_path", None)
+    if not source or not Path(source).is_dir() or not folder.is_dir() or not os.path.samefile(source, folder):
+        return folder
+    target = folder / _SUBDIRECTORY
+    warnings.warn(
+        f"{folder}: the output directory is that of the model that was fine-tuned, whose files are never "
+        f"overwritten; saving to {target}",
+        stacklevel=2,
+    )
+    return target
+
+
+def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> list[_C.FileDigest]:
+    """Write configuration, tokenizer and arguments, durable on return. Return digests."""
+
+    def write(folder: str) -> None:
+        if is_pretrained(model):
+            _write_config(model, Path(folder))
+        tokenizer = _tokenizer(trainer)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+            write_tokenizer_words(folder)
+
+    contents = files_of(write, staging)
+    if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle
+        contents["training_args.json"] = (trainer.args.to_json_string().rstrip("\n") + "\n").encode()
+    small = {name: content for name, content in contents.items() if not name.startswith(".")}
+    return [write_durably(staging, name, content) for name, content in small.items()]
+
+
+def _write_config(model: PreTrainedModel, folder: Path) -> None:
+    """Write config.json, generation_config.json and the code of custom models by transformers itself."""
+    try:
+        model.save_pretrained(str(folder), state_dict={})
+    except ValueError as error:
+        # transformers refuses some generation settings; a finished run is not lost over them.
+        generation = getattr(model, "generation_config", None)
+        if not (folder / "config.json").exists() or generation is None:
+            raise
+        replace_file(folder / "generation_config.json", generation.to_json_string())
+        warnings.warn(f"generation_config.json: saved, but transformers objects: {error}", stacklevel=2)
+    for empty in folder.glob("*.safetensors"):
+        empty.unlink()
+    write_both_words(folder)
+
+
+def _tokenizer(trainer: ForeignTrainer) -> SavedTokenizer | None:
+    for owner, name in (
+        (trainer, "processing_class"),
+        (trainer, "tokenizer"),
+        (getattr(trainer, "data_collator", None), "tokenizer"),
+    ):
+        tokenizer = getattr(owner, name, None)
+        if hasattr(tokenizer, "save_pretrained"):
+            return tokenizer
+    return None

@@ -1,39 +1,37 @@
-"""The state dict of a model that others trained: what every tensor is, and how it becomes whole on rank 0."""
+"""The state dict of a model of another trainer: its tensors, and their names in transformers' files."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
-from fastsft.checkpoint.external.distributed_tensor import DistributedTensor
-from fastsft.checkpoint.external.entries import (
-    WRAPPERS,
+from fastsft.checkpoint.external.units import (
+    DistributedTensor,
     Entry,
     NotStreamable,
     PlainTensor,
     Unit,
     check_has_values,
-    clean_name,
+    flat_state_entries,
 )
-from fastsft.checkpoint.external.flat_units import flat_state_entries
+from fastsft.checkpoint.external.wrapped import clean_name, is_dtensor, is_fsdp1, unwrapped
 from fastsft.runtime.place import Launch
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
-    from typing_extensions import TypeIs
 
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
-    """The entries of `unwrapped(model).state_dict()`, in its order, without gathering anything.
+    """List the entries of `unwrapped(model).state_dict()`, in its order, without a gather.
 
     NotStreamable when the model's modules save more than parameters and buffers; ValueError when weights are
     on the meta device.
     """
-    if wrapped_by_fsdp1(model):
+    if is_fsdp1(model):
         return flat_state_entries(model, unwrapped(model), place)
     entries, units = [], dict[Hashable, Unit]()
     for name, tensor in unwrapped(model).state_dict(keep_vars=True).items():
@@ -48,44 +46,95 @@ def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
     return entries
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DDP, FSDP1, torch.compile and activation checkpointing."""
-    while True:
-        inner = getattr(model, "module", None) if isinstance(model, _replicas()) else None
-        for name in WRAPPERS:
-            inner = getattr(model, "_modules", {}).get(name, inner)
-        if inner is None:
-            return model
-        model = inner
-
-
-def wrapped_by_fsdp1(model: object) -> bool:
-    """True if PyTorch's first FSDP wraps the model or modules in it."""
-    # A model cannot be wrapped by what nobody imported, and the import is slow.
-    module = sys.modules.get("torch.distributed.fsdp")
-    wrapper = getattr(module, "FullyShardedDataParallel", None)
-    modules = getattr(model, "modules", None)
-    return wrapper is not None and callable(modules) and any(isinstance(part, wrapper) for part in modules())
-
-
-def _replicas() -> tuple[type, ...]:
-    return (nn.parallel.DistributedDataParallel, nn.DataParallel)
-
-
-def _is_distributed(tensor: torch.Tensor) -> TypeIs[DTensor]:
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
 def _identity(tensor: torch.Tensor) -> Hashable:
-    # DTensors by object: where a rank's part is empty, addresses would decide otherwise than elsewhere.
-    if _is_distributed(tensor) or tensor.numel() == 0 or tensor.device.type == "meta":
+    # DTensors by object: a rank with an empty part would decide by addresses otherwise than the others.
+    if is_dtensor(tensor) or tensor.numel() == 0 or tensor.device.type == "meta":
         return id(tensor)
     return (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
 
 
 def _unit_of(name: str, tensor: torch.Tensor, rank: int) -> Unit:
     check_has_values(name, tensor)
-    if _is_distributed(tensor):
+    if is_dtensor(tensor):
         return DistributedTensor(tensor, rank)
     return PlainTensor(tensor, tensor.dtype, rank)
+
+
+def saved_entries(model: nn.Module, entries: list[Entry]) -> list[Entry]:
+    """Name `entries` as `model.save_pretrained` would, each tensor once.
+
+    Tied weights keep the name that the model does not list in `_tied_weights_keys`; sharing that no list
+    declares is saved under every name, which loads in any case. NotStreamable when transformers would convert
+    weights.
+    """
+    entries = _original_names(model, entries)
+    ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    entries = [entry for entry in entries if entry.name not in ignored]
+    entries = _renamed(getattr(model, "_fix_state_dict_keys_on_save", None), entries)
+    entries = _renamed(_reverse_conversion(model), entries)
+    dropped = _tied_names(model, entries)
+    return [entry for entry in entries if entry.name not in dropped]
+
+
+def tied_patterns(model: nn.Module) -> list[str]:
+    """List regular expressions of names that repeat another tensor, of the model and the models in it."""
+    patterns: list[str] = []
+    for name, module in model.named_modules():
+        prefix = clean_name(name)
+        for attribute in ("_tied_weights_keys", "_dynamic_tied_weights_keys"):
+            keys = getattr(module, attribute, None) or ()
+            patterns += [f"{prefix}.{key}" if prefix else str(key) for key in keys]
+    return patterns
+
+
+def _tied_names(model: nn.Module, entries: list[Entry]) -> set[str]:
+    names_of: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for entry in entries:
+        names_of[id(entry.unit), entry.position].add(entry.name)
+    shared = [names for names in names_of.values() if len(names) > 1]
+    patterns = tied_patterns(model) if shared else []
+    dropped: set[str] = set()
+    for names in shared:
+        tied = sorted(name for name in names if any(re.search(pattern, name) for pattern in patterns))
+        dropped.update(tied if len(tied) < len(names) else tied[:-1])
+    return dropped
+
+
+def _original_names(model: nn.Module, entries: list[Entry]) -> list[Entry]:
+    """Restore the names of models of images and text from before transformers 4.52, as it does in files."""
+    mapping = {
+        now: before for before, now in (getattr(model, "_checkpoint_conversion_mapping", None) or {}).items()
+    }
+    kinds = getattr(sys.modules.get("transformers.modeling_utils"), "VLMS", ())
+    classes = [kind.__name__.lower() for kind in type(model).__mro__[:-1]]
+    if not mapping or not any(kind in name for name in classes for kind in kinds):
+        return entries
+    return [replace(entry, name=_original_name(mapping, entry.name)) for entry in entries]
+
+
+def _original_name(mapping: dict[str, str], name: str) -> str:
+    for pattern, original in mapping.items():
+        plain = re.sub(r"\(.*\)", "", original.lstrip("^"))
+        renamed, count = re.subn(pattern, plain, name)
+        if count:
+            return renamed
+    return name
+
+
+def _reverse_conversion(model: nn.Module) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Return the conversion that transformers 5 applies to a state dict before it is saved."""
+    module = sys.modules.get("transformers.core_model_loading")
+    revert = getattr(module, "revert_weight_conversion", None)
+    return None if revert is None else lambda state: dict(revert(model, state))
+
+
+def _renamed(rename: Callable[[dict[str, Any]], dict[str, Any]] | None, entries: list[Entry]) -> list[Entry]:
+    """Name and order `entries` as `rename` does a state dict; NotStreamable if it makes other tensors."""
+    if rename is None:
+        return entries
+    markers = {entry.name: torch.empty(entry.shape, dtype=entry.dtype, device="meta") for entry in entries}
+    entry_of = {id(markers[entry.name]): entry for entry in entries}
+    renamed = rename(dict(markers))
+    if not all(id(marker) in entry_of for marker in renamed.values()):
+        raise NotStreamable("transformers converts its weights while saving")
+    return [replace(entry_of[id(marker)], name=name) for name, marker in renamed.items()]

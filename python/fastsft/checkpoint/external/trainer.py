@@ -5,32 +5,40 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fastsft.script_names.rebound import remember_own
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fastsft.checkpoint.external.foreign_trainer import ForeignTrainer, OwnTrainer
+    from fastsft.checkpoint.external.save import ForeignTrainer
+
+
+class OwnTrainer(Protocol):
+    """fastsft's Trainer."""
+
+    @property
+    def engine(self) -> object: ...
+    def save_model(self) -> None: ...
 
 
 def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
-    """Save the final model of a trainer into its output directory; collective.
+    """Save the final model of a trainer into its output directory. Collective.
 
     A fastsft trainer streams its shards. So does any other object with `model` (a transformers model, in
-    FSDP1, FSDP2, DDP or nothing) and `args.output_dir`: one unit at a time is gathered, to the CPU of rank 0,
-    and written by fastsft; see docs/checkpoint.md. What cannot be streamed (adapters, quantized
-    models, a subclass that saves in its own way, ...) is saved by the trainer's own `save_model()`, as
-    FastChat does: rank 0 then holds the whole model, and a warning says why.
+    FSDP1, FSDP2, DDP or unwrapped) and `args.output_dir`: one unit at a time is gathered to the CPU of rank 0
+    and written by fastsft; see docs/checkpoint.md. Models that cannot be streamed (adapters, quantized
+    models, a subclass that saves in its own way, ...) are saved by the trainer's own `save_model()`, as in
+    FastChat: rank 0 then holds the whole model, and a warning says why.
     """
     if hasattr(trainer, "engine"):
         trainer.save_model()
         return
     reason = _reason_not_to_stream(trainer)
     if reason is None:
-        from fastsft.checkpoint.external.entries import NotStreamable
         from fastsft.checkpoint.external.save import save_foreign_model
+        from fastsft.checkpoint.external.units import NotStreamable
 
         try:
             save_foreign_model(trainer)
@@ -47,9 +55,9 @@ remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
-    """None when the model can be streamed; "" when the trainer is none that transformers knows."""
-    from fastsft.checkpoint.external.files import is_pretrained
-    from fastsft.checkpoint.external.state import unwrapped
+    """Say why the model cannot be streamed; None if it can, "" if transformers does not know the trainer."""
+    from fastsft.checkpoint.external.save import is_pretrained
+    from fastsft.checkpoint.external.wrapped import unwrapped
 
     args, model = getattr(trainer, "args", None), unwrapped(trainer.model)
     base = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
@@ -91,9 +99,9 @@ def _special_arguments(args: object) -> str | None:
 
 
 def _full_state_dict(model: nn.Module) -> contextlib.AbstractContextManager[object]:
-    from fastsft.checkpoint.external.state import wrapped_by_fsdp1
+    from fastsft.checkpoint.external.wrapped import is_fsdp1
 
-    if not wrapped_by_fsdp1(model):
+    if not is_fsdp1(model):
         return contextlib.nullcontext()
     from torch.distributed.fsdp import FullStateDictConfig, StateDictType
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from fastsft import _C
 from fastsft.checkpoint.run_identity import STATE_NAME
-from fastsft.model.config import has_safetensors
-from fastsft.runtime.plain_pickle import Names
+from fastsft.model.weights import has_safetensors
+from fastsft.runtime.plain_pickle import Inert, Maker, Names
+from fastsft.runtime.random_state import RandomState
 from fastsft.runtime.regular_files import file_inside
 from fastsft.runtime.torch_archive import read_archive
 
@@ -16,7 +21,7 @@ _NUMBERED, _NAMED, _SHARDED = "optimizer.pt", "optimizer.bin", "optimizer_0"
 FULL_WEIGHTS, SHARDED_WEIGHTS = "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0"
 _PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _METADATA = ".metadata"
-# What only the program that wrote it can read: pattern of a file, whose it is, the way out.
+# Files that only the program that wrote them can read: pattern, owner, way out.
 _TRAIN_FROM = "then train from those weights with --model_name_or_path"
 _FOREIGN = (
     ("zero_to_fp32.py", "DeepSpeed's state", f"make weights of it with its zero_to_fp32.py, {_TRAIN_FROM}"),
@@ -37,10 +42,10 @@ def is_transformers_checkpoint(directory: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class TransformersCheckpoint:
-    """The parts of one. optimizer: a file by numbers or names, or a folder of torch.distributed.checkpoint.
+    """The parts of a checkpoint of transformers.
 
-    weights: None where the directory is a model directory; else a file or a folder of FSDP. scheduler: None
-    where there is none.
+    optimizer: a file by numbers or names, or a folder of torch.distributed.checkpoint. weights: None if the
+    directory is a model directory; else a file or a folder of FSDP.
     """
 
     directory: Path
@@ -50,7 +55,7 @@ class TransformersCheckpoint:
 
     @classmethod
     def of(cls, directory: str | Path) -> TransformersCheckpoint:
-        """ValueError, with the way out, for one that cannot be resumed."""
+        """Find the parts. ValueError, with the way out, for a checkpoint that cannot be resumed."""
         path = Path(directory)
         _refuse_foreign(path)
         optimizer = file_inside(path, _NUMBERED) or file_inside(path, _NAMED) or _folder(path, _SHARDED)
@@ -68,15 +73,15 @@ class TransformersCheckpoint:
 
     @property
     def scaler(self) -> Path | None:
-        """The state of torch.amp.GradScaler, which runs in fp16 have."""
+        """File of torch.amp.GradScaler's state, in runs in fp16."""
         return file_inside(self.directory, "scaler.pt")
 
 
 def _refuse_foreign(path: Path) -> None:
     for pattern, whose, way_out in _FOREIGN:
-        found = sorted(path.glob(pattern))
-        if found:
-            raise ValueError(f"{path}: cannot be resumed: {found[0].name} is {whose}; {way_out}")
+        matches = sorted(path.glob(pattern))
+        if matches:
+            raise ValueError(f"{path}: cannot be resumed: {matches[0].name} is {whose}; {way_out}")
 
 
 def _folder(path: Path, name: str) -> Path | None:
@@ -86,19 +91,19 @@ def _folder(path: Path, name: str) -> Path | None:
 def _weights(path: Path) -> Path | None:
     if has_safetensors(path) or any((path / name).is_file() for name in _PICKLED_WEIGHTS):
         return None
-    found = file_inside(path, FULL_WEIGHTS) or _folder(path, SHARDED_WEIGHTS)
-    if found is None:
+    weights = file_inside(path, FULL_WEIGHTS) or _folder(path, SHARDED_WEIGHTS)
+    if weights is None:
         raise ValueError(
             f"{path}: expected weights (model.safetensors, {_PICKLED_WEIGHTS[0]}, {FULL_WEIGHTS} or "
             f"{SHARDED_WEIGHTS}/), found none"
         )
-    return found
+    return weights
 
 
 def load_plain(path: Path, what: str, names: Names | None = None) -> object:
     """Read a file of torch.save: mapped tensors, numbers, texts and containers; no code runs.
 
-    what: the expected content, for messages. names: as of `read_archive`. ValueError for anything else.
+    what: the expected content, for messages. names: see `read_archive`. ValueError for other files.
     """
     try:
         return read_archive(path, names)
@@ -109,3 +114,64 @@ def load_plain(path: Path, what: str, names: Names | None = None) -> object:
 def _number(path: Path) -> int:
     number = path.name.rpartition("-")[2]
     return int(number) if number.isascii() and number.isdigit() else -1
+
+
+_WHAT = "the random states that transformers saved"
+
+
+def random_state_file(directory: Path, rank: int, world_size: int) -> Path | None:
+    """Return this rank's file; None if the checkpoint is of another number of ranks, or has no states."""
+    files = sorted(directory.glob("rng_state*.pth"))
+    alone = directory / "rng_state.pth"
+    expected = [alone] if world_size == 1 else [directory / f"rng_state_{r}.pth" for r in range(world_size)]
+    return expected[rank] if set(files) == set(expected) else None
+
+
+def read_foreign_states(path: Path) -> RandomState:
+    """Read the states of Python, numpy and torch. ValueError if the file holds anything else."""
+    states = load_plain(path, _WHAT, _NUMPY.get)
+    try:
+        return _checked(states)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"{path}: expected {_WHAT} ({type(error).__name__}: {error})") from error
+
+
+def _checked(states: Any) -> RandomState:
+    """Try the states on generators of their own, which leaves the global generators alone."""
+    import random
+
+    version, internal, gauss = states["python"]
+    states_ = RandomState((version, tuple(internal), gauss), _numpy_state(states["numpy"]), states["cpu"])
+    random.Random().setstate(states_.python)
+    np.random.RandomState().set_state(states_.numpy)
+    torch.Generator().set_state(states_.torch)
+    return states_
+
+
+def _numpy_state(state: Any) -> tuple[Any, ...]:
+    name, keys, *rest = state
+    return (name, keys.values(), *rest)
+
+
+class _Dtype(Inert):
+    """A substitute for numpy.dtype, made as dtype("u4", False, True)."""
+
+
+class _Array(Inert):
+    """A substitute for numpy.ndarray; `arguments` ends with (version, shape, dtype, is_fortran, bytes)."""
+
+    def values(self) -> np.ndarray[Any, np.dtype[Any]]:
+        state: Any = self.arguments[-1]
+        _, shape, kind, _, content = state
+        if kind.arguments[0] not in ("u4", "u8", "i4", "i8") or not isinstance(content, bytes):
+            raise ValueError("expected an array of integers")
+        return np.frombuffer(content, dtype=f"<{kind.arguments[0]}").reshape(shape)
+
+
+# numpy 1 and 2 have other names for the function that makes an array.
+_NUMPY = {
+    "numpy.ndarray": _Array,
+    "numpy.dtype": Maker(_Dtype),
+    "numpy.core.multiarray._reconstruct": Maker(_Array),
+    "numpy._core.multiarray._reconstruct": Maker(_Array),
+}

@@ -14,8 +14,8 @@ from fastsft.doctor.model_files import directory_here, raise_weight_problems, we
 from fastsft.doctor.verification.files import named
 from fastsft.inspection.data_report import note_stop_token
 from fastsft.lora.adapter_files import AdapterDirectory
-from fastsft.lora.opening import find_targets
-from fastsft.model.choice import open_model
+from fastsft.lora.attach import find_targets
+from fastsft.model.engine_choice import open_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights, extremes
 from fastsft.planning.device_memory import size_text
 from fastsft.tokenizer.tokenizer import Tokenizer

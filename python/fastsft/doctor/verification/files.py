@@ -9,7 +9,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
-from fastsft.checkpoint.trainer_state_file import check_run_state, check_trainer_state
+from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.doctor.check import WARNING, ExaminedDirectory, ProblemError
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text

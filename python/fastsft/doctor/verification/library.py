@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.doctor.check import WARNING, ExaminedDirectory, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
+from fastsft.model.config_words import missing_words
 from fastsft.model.generic.empty_model import empty_model, empty_of, first_line
-from fastsft.model.words.both import missing_words
 from fastsft.runtime.versions import transformers_version
 
 if TYPE_CHECKING:

@@ -1,102 +1,191 @@
-"""Check that the engine computes what a model of transformers, as a script hands it over, would compute."""
+"""Check that a given model, or the libraries that would load a directory, compute what the engine does.
+
+A trial on small layers would not do: a patch may act by layer, size, token, time or rank.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastsft.model.alterations.finding import Alteration, refuse
-from fastsft.model.alterations.held import HeldSettings
-from fastsft.model.alterations.held_rope import is_rounded
+from fastsft.model.alterations.alteration import Alteration, refuse
 from fastsft.model.alterations.hooks import global_hooks, hooks_of, observers
-from fastsft.model.alterations.instances import replaced_on_instances
-from fastsft.model.alterations.parameters import foreign_tensors
-from fastsft.model.alterations.reach import Reach
-from fastsft.model.alterations.registries import follow_builders, follow_registries
-from fastsft.model.alterations.shared import shared_parameters
-from fastsft.model.alterations.tree import Tree
-from fastsft.model.alterations.wrappers import family_module
-from fastsft.originals.places import Places
-from fastsft.originals.unimported import imported_by, names_in
+from fastsft.model.alterations.library_code import LibraryCode, follow_builders, follow_tables
+from fastsft.model.alterations.module_settings import ModuleSettings, structure_settings
+from fastsft.model.alterations.modules import (
+    ComparedModules,
+    fresh_model,
+    other_attributes,
+    other_configurations,
+    replaced_on_modules,
+)
+from fastsft.model.alterations.parameters import other_classes, shared_parameters
+from fastsft.model.native_support import activation_setting, find_dropouts
+from fastsft.originals.classes import replaced_methods
+from fastsft.originals.snapshots import WatchedNames
+from fastsft.originals.source import imported_by, names_in
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _DEFAULT_ATTENTION = "sdpa"
-# The modules, the model's own excepted, that compute a step.
+# Modules that compute a step, next to the model's own.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
+# Wrappers of a model by class name, and how a script takes them off.
+_TAKE_OFF = {
+    "DistributedDataParallel": "give model.module: fastsft averages gradients itself",
+    "DataParallel": "give model.module, and start one process a device with torchrun",
+    "FullyShardedDataParallel": "give the model that it wraps; --fsdp shards it",
+    "DeepSpeedEngine": "give engine.module; --deepspeed takes the file",
+}
 
 
-def held_settings(
-    module: PreTrainedModel, prefix: str, config: dict[str, Any], caller: str, training: bool
-) -> HeldSettings:
-    """Settings in the parts of `module`, a <prefix>ForCausalLM; a line for each that `config` says otherwise.
+def check_model(
+    model: PreTrainedModel, config: dict[str, Any], caller: str, training: bool
+) -> tuple[ModuleSettings, WatchedNames]:
+    """Refuse a model whose modules compute something else than the engine.
 
-    caller: what a message begins with. training: whether steps are to follow, where dropout counts.
-    ValueError that names every object and attribute that makes it compute something else.
+    Returns the settings that the modules compute with, with a line for each that `config` says otherwise, and
+    the names of the libraries that were looked at.
+
+    caller: the begin of messages. training: steps follow, in which dropout counts. ValueError that names
+    every object and attribute.
     """
-    tree = Tree(module, prefix)
-    if tree.found:  # nothing can be said of modules that are others
-        refuse([*tree.found, *hooks_of(module)], caller)
-    reach = Reach(with_init=False)
-    for kind in {type(node.module): None for node in tree.nodes}:
-        if kind.__module__.startswith(("transformers.", "torch.")):
-            reach.follow_class(kind)
-    follow_registries(reach, str(module.config._attn_implementation or _DEFAULT_ATTENTION))
-    instances = list(replaced_on_instances(tree, reach))
-    held = HeldSettings(tree, config)
-    held.places = reach.places
-    dropout = list(held.dropout()) if training else []
+    code = LibraryCode(with_init=False)
+    for kind in {type(module): None for module in model.modules()}:
+        if kind.__module__.startswith(("transformers.", "torch.nn.")):
+            code.follow_class(kind)
+    follow_tables(code, str(model.config._attn_implementation or _DEFAULT_ATTENTION))
+    library = [*code.found, *global_hooks()]
+    built = {**config, **structure_settings(model, config)}
+    modules = _compared(model, built, library, caller)
+    if modules.found:  # the settings of other modules cannot be read
+        refuse([*modules.found, *hooks_of(model)], caller)
+    settings = ModuleSettings(model, config)
+    if {**built, **settings.differing} != built:
+        modules = _compared(model, {**built, **settings.differing}, library, caller)
     refuse(
-        [*reach.found, *instances, *global_hooks(), *hooks_of(module), *shared_parameters(module),
-         *foreign_tensors(module), *held.found, *dropout],
+        [*library, *replaced_on_modules(modules.pairs, code), *hooks_of(model), *shared_parameters(model),
+         *other_classes(model), *settings.found, *other_configurations(modules.pairs),
+         *other_attributes(modules.pairs, code, training=training)],
         caller,
     )  # fmt: skip
-    _tell(reach.equal + tree.equal)
-    for notice in [*held.notices(), *observers()]:
+    _tell_equal(code.equal + modules.equal)
+    for notice in [*settings.notices(), *observers()]:
         warn_once(notice)
-    if is_rounded(next(tree.of("RotaryEmbedding"))):
+    if model.model.rotary_emb.inv_freq.element_size() < 4:
         warn_once(
             "model.model.rotary_emb.inv_freq was rounded by model.to() or half(); fastsft rotates by the "
             "unrounded frequencies, as a model that is loaded in its type does"
         )
-    return held
+    return settings, code.watched
 
 
-def check_library(model_type: str, prefix: str, caller: str) -> Places:
-    """For a model directory: refuses patches of torch and transformers that the original would train in.
+def check_patches(model_type: str, caller: str) -> WatchedNames:
+    """Refuse patches of torch and transformers with which the original would load and train a directory.
 
-    Nothing is imported: of a file of transformers that is not imported yet, what it names is looked at.
-    Returns what was looked at. ValueError that names the patched object.
+    Imports nothing: of a file of transformers that is not imported yet, the names in it are looked at.
+    Returns the names that were looked at. ValueError that names the patched object.
     """
-    reach = Reach(with_init=True)
+    from fastsft import _C
+
+    code, prefix = LibraryCode(with_init=True), _C.model_families().get(model_type, "")
     home = family_module(model_type)
     if f"{prefix}ForCausalLM" in vars(sys.modules.get(home, object)):
-        reach.follow_name(home, f"{prefix}ForCausalLM")
+        code.follow_name(home, f"{prefix}ForCausalLM")
     else:
         for module, name in imported_by(home):
-            reach.follow_name(module, name)
+            code.follow_name(module, name)
     for file in (home, *_COMPUTING):
         if file not in sys.modules:
-            reach.follow_torch(names_in(file))
+            code.follow_torch(names_in(file))
     for name in ("Linear", "Embedding", "SiLU", "ModuleList"):
-        reach.follow_class(getattr(sys.modules["torch.nn"], name))
-    follow_registries(reach, _DEFAULT_ATTENTION)
-    follow_builders(reach, "gelu_pytorch_tanh" if prefix.startswith("Gemma") else "silu")
-    refuse([_of_directory(found) for found in [*reach.found, *global_hooks()]], caller)
+        code.follow_class(getattr(sys.modules["torch.nn"], name))
+    follow_tables(code, _DEFAULT_ATTENTION)
+    follow_builders(code, activation_setting(model_type)[1])
+    refuse([_for_directory(found) for found in [*code.found, *global_hooks()]], caller)
     for notice in observers():
         warn_once(notice)
-    _tell(reach.equal)
-    return reach.places
+    _tell_equal(code.equal)
+    return code.watched
 
 
-def _of_directory(found: Alteration) -> Alteration:
+def _compared(
+    model: PreTrainedModel, config: dict[str, Any], library: list[Alteration], caller: str
+) -> ComparedModules:
+    """Compare the modules with those of a fresh model of `config`, without dropout.
+
+    library: patches, which are refused if they are why no model can be built.
+    """
+    without_dropout = {**config, **dict.fromkeys(find_dropouts(config), 0.0)}
+    try:
+        fresh = fresh_model(model, without_dropout)
+    except ValueError:
+        refuse(library, caller)
+        raise
+    return ComparedModules(model, fresh)
+
+
+def _for_directory(found: Alteration) -> Alteration:
     return Alteration(
         found.where, f"{found.found}, which has no effect on fastsft", found.native, found.way_out
     )
 
 
-def _tell(equal: list[str]) -> None:
+def _tell_equal(equal: list[str]) -> None:
     for known in dict.fromkeys(equal):
         warn_once(f"{known} has no effect here and is not needed")
+
+
+def family_module(model_type: str) -> str:
+    """Return the name of transformers' module with the classes of a native family."""
+    family = model_type.removesuffix("_text")  # gemma3_text is the text model of gemma3
+    return f"transformers.models.{family}.modeling_{family}"
+
+
+def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
+    """Raise a ValueError unless the class of `model` is transformers' own <prefix>ForCausalLM."""
+    kind = type(model)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    way_out = _TAKE_OFF.get(kind.__name__)
+    if kind.__module__.split(".")[0] == "peft":
+        way_out = "merge the adapters first: model = model.merge_and_unload()"
+    if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
+        home = family_module(model.config.model_type)
+        is_there = vars(sys.modules[home]).get(kind.__name__) is kind
+        if kind.__module__ == home and (is_there or not replaced_methods(kind)):  # built before a reload
+            return
+        raise ValueError(
+            f"Trainer: expected model to be {home}.{kind.__name__}, got {name}, a class of the same name; "
+            "fastsft would train it as transformers' own; load it with that class, or train with "
+            "transformers' Trainer"
+        )
+    if way_out is None:
+        check_head(model)
+    raise ValueError(
+        f"Trainer: expected model to be one of {known}, got {kind.__name__} ({name}); "
+        + (way_out or "take a wrapper off, or save the model and give its directory")
+    )
+
+
+def check_head(model: PreTrainedModel) -> None:
+    """Raise a ValueError for a model of transformers that gives no logits of the next token."""
+    head = getattr(model, "get_output_embeddings", None)
+    if head is not None and head() is None:
+        raise ValueError(
+            f"Trainer: expected model to be a causal language model, got {type(model).__name__}, which has "
+            "no logits of the next token; load its weights with AutoModelForCausalLM, or train it with "
+            "transformers' Trainer"
+        )
+
+
+def check_quantised(model: PreTrainedModel) -> None:
+    """Raise a ValueError for a model that was loaded with quantised weights."""
+    method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    if getattr(model, "is_quantized", False) or method is not None:
+        raise ValueError(
+            f"Trainer: model is quantised ({type(method).__name__}), but fastsft trains float weights; load "
+            "it without quantization_config, or train with python -m fastsft.train_lora --q_lora True, which "
+            "has the base model in 4 bits"
+        )

@@ -1,17 +1,18 @@
-"""Hooks on modules and parameters, which would never be called: the engine runs no module."""
+"""Find hooks on modules and parameters, which the engine would never call: it runs no module."""
 
 from __future__ import annotations
 
+import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from fastsft.model.alterations.finding import Alteration, path_of
-from fastsft.model.alterations.gradient_hooks import only_asks_for_gradients
-from fastsft.originals.described import described
-from fastsft.originals.functions import is_defined_there, is_written_in
+from fastsft.model.alterations.alteration import Alteration, path_of
+from fastsft.originals.functions import described, is_defined_there, is_written_in
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 _OF_MODULES = {
@@ -19,19 +20,16 @@ _OF_MODULES = {
     "_backward_hooks": "backward hook", "_backward_pre_hooks": "backward pre-hook",
 }  # fmt: skip
 _OF_PARAMETERS = {"_backward_hooks": "gradient hook", "_post_accumulate_grad_hooks": "post-accumulate hook"}
-# FlopCounterMode's and others of torch, which note names and sizes and return nothing.
+# Modules of torch whose hooks note names and sizes, and return nothing.
 _OBSERVING = (
-    "torch.utils.module_tracker",
-    "torch.utils.flop_counter",
-    "torch.profiler",
-    "torch.autograd.profiler",
-)
+    "torch.utils.module_tracker", "torch.utils.flop_counter", "torch.profiler", "torch.autograd.profiler",
+)  # fmt: skip
 _NATIVE = "the step without it"
 _WAY_OUT = "call remove() of its handle before the Trainer is made, or train with transformers' Trainer"
 
 
 def hooks_of(model: nn.Module) -> Iterator[Alteration]:
-    """Every hook that a forward or backward of `model` would call. Those of state dicts change no step."""
+    """Yield every hook that a forward or backward of `model` would call."""
     for name, module in model.named_modules(remove_duplicate=False):
         for table, kind in _OF_MODULES.items():
             for number, hook in vars(module).get(table, {}).items():
@@ -46,20 +44,20 @@ def hooks_of(model: nn.Module) -> Iterator[Alteration]:
 
 
 def global_hooks() -> Iterator[Alteration]:
-    """Hooks that torch calls for every module of the process."""
-    for kind, hook in _of_the_process():
+    """Yield hooks that torch calls for every module of the process."""
+    for kind, hook in _global_hooks():
         if not _only_observes(hook):
             yield _hook("torch.nn.modules.module", f"global {kind}", hook)
 
 
 def observers() -> Iterator[str]:
-    """A notice for hooks of the process by which torch counts, and which the engine's step calls nowhere."""
-    for kind, hook in _of_the_process():
+    """Yield a notice for every global hook by which torch counts: the engine's step does not call it."""
+    for kind, hook in _global_hooks():
         if _only_observes(hook):
             yield f"{described(hook)}, a global {kind}, sees nothing of fastsft's step: it counts 0"
 
 
-def _of_the_process() -> Iterator[tuple[str, object]]:
+def _global_hooks() -> Iterator[tuple[str, object]]:
     tables = vars(sys.modules["torch.nn.modules.module"]) if "torch" in sys.modules else {}
     for table, kind in _OF_MODULES.items():
         for hook in (tables.get(f"_global{table}") or {}).values():
@@ -75,11 +73,60 @@ def _only_observes(hook: object) -> bool:
 
 
 def _only_asks_for_gradients(module: nn.Module, number: int, hook: object) -> bool:
-    """Sets requires_grad of the embedding's output, which has it: enable_input_require_grads, or by hand."""
+    """Return True for a hook such as enable_input_require_grads makes: the output needs gradients anyway."""
     is_embedding = type(module) is sys.modules["torch"].nn.Embedding
-    if is_embedding and number not in module._forward_hooks_with_kwargs and only_asks_for_gradients(hook):
+    if is_embedding and number not in module._forward_hooks_with_kwargs and _only_sets_requires_grad(hook):
         return True
     owner = "PreTrainedModel.enable_input_require_grads.<locals>.make_inputs_require_grads"
     return "transformers.modeling_utils" in sys.modules and is_defined_there(
         hook, "transformers.modeling_utils", owner
     )
+
+
+def _returned(module: object, given: object, output: torch.Tensor) -> torch.Tensor:
+    return output.requires_grad_(True)
+
+
+def _returned_by_default(module: object, given: object, output: torch.Tensor) -> torch.Tensor:
+    return output.requires_grad_()
+
+
+def _returned_by_name(module: object, given: object, output: torch.Tensor) -> torch.Tensor:
+    return output.requires_grad_(requires_grad=True)  # type: ignore[call-arg]  # lacks in stubs
+
+
+def _called(module: object, given: object, output: torch.Tensor) -> None:
+    output.requires_grad_(True)
+
+
+def _called_by_default(module: object, given: object, output: torch.Tensor) -> None:
+    output.requires_grad_()
+
+
+def _called_by_name(module: object, given: object, output: torch.Tensor) -> None:
+    output.requires_grad_(requires_grad=True)  # type: ignore[call-arg]  # lacks in stubs
+
+
+def _only_sets_requires_grad(hook: object) -> bool:
+    """Return True if `hook(module, input, output)` only sets requires_grad of its output, by its code."""
+    if not isinstance(hook, FunctionType):
+        return False
+    code = hook.__code__
+    is_plain = code.co_argcount == 3 and not code.co_kwonlyargcount and not code.co_flags & _UNUSUAL
+    return is_plain and _steps(code) in _KNOWN
+
+
+def _steps(code: CodeType) -> tuple[tuple[str, object], ...]:
+    """Return the instructions, with local variables by position, so that names do not count."""
+    return tuple(
+        (each.opname, code.co_varnames.index(each.argval) if each.argval in code.co_varnames else each.argval)
+        for each in dis.get_instructions(code)
+        if each.opname not in ("RESUME", "NOP", "CACHE")
+    )
+
+
+_UNUSUAL = 0x04 | 0x08 | 0x20 | 0x80 | 0x200  # *args, **kwargs, generators and coroutines
+_FORMS: tuple[Callable[[object, object, torch.Tensor], torch.Tensor | None], ...] = (
+    _returned, _returned_by_default, _returned_by_name, _called, _called_by_default, _called_by_name,
+)  # fmt: skip
+_KNOWN = {_steps(form.__code__) for form in _FORMS}

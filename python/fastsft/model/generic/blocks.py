@@ -1,7 +1,12 @@
-"""A block of a model: whole while it is computed, forwards and backwards."""
+"""Layers of a transformers model over the engine's units: gathered, prefetched and released around a call.
+
+Block wraps a layer's forward: before, it gathers the layer's units and prefetches the next layer's; after, it
+releases them. In backward the layers come in reverse order, and a layer's gradient is reduced at its end.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,30 +15,157 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fastsft.model.generic.parameters import PlaceParameters, UnitParameters
+from fastsft.model.generic.units import ParameterInfo
 
 if TYPE_CHECKING:
     from fastsft import _C
 
+Offsets = list[tuple[str, list[int], int]]  # name, shape, first element in the unit
+
+
+class UnitParameters:
+    """The module parameters of one unit of the engine, trained or frozen.
+
+    Between `gather` and `release` they are views of the gathered unit. Otherwise they are NaN in the right
+    shape, so that a computation outside shows. index: number of the unit among its kind.
+    """
+
+    def __init__(
+        self, index: int, infos: list[ParameterInfo], offsets: Offsets, nan: torch.Tensor, *, trained: bool
+    ) -> None:
+        self.index, self.is_trained, self._nan = index, trained, nan
+        self._infos = infos
+        first = {name: offset for name, _, offset in offsets}
+        self.ranges = [
+            (first[info.stored[0].name] + (info.stored[0].within or 0), math.prod(info.shape))
+            for info in infos
+        ]
+        self._units: _C.UnitAccess | None = None
+        self.parameters: list[nn.Parameter] = []  # those of buffers are in no module
+        for at, info in enumerate(infos):
+            needs_gradient = trained and not info.is_constant
+            # .data gives each its own version counter: peft's parametrizations of experts write in place
+            parameter = nn.Parameter(nan.expand(info.shape).data, requires_grad=needs_gradient)
+            if needs_gradient:
+                parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
+            self.parameters.append(parameter)
+            for module, name in info.owners if info.buffer is None else ():
+                module._parameters[name] = parameter
+        self._set_buffers()
+
+    def gather_flat(self, units: _C.UnitAccess) -> torch.Tensor:
+        """Return the flat unit, valid until `release`. Collective."""
+        flat: torch.Tensor = (units.gather if self.is_trained else units.gather_frozen)(self.index)
+        return flat
+
+    def prefetch(self, units: _C.UnitAccess) -> None:
+        """Start to gather the unit. Collective."""
+        (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
+
+    def gather(self, units: _C.UnitAccess) -> None:
+        """Gather the unit and make the parameters views of it. Collective."""
+        self._units = units
+        flat = self.gather_flat(units)
+        for parameter, (offset, size), info in zip(self.parameters, self.ranges, self._infos, strict=True):
+            parameter.data = flat.narrow(0, offset, size).view(info.shape)
+        self._set_buffers()
+
+    def release(self, units: _C.UnitAccess) -> None:
+        """Set the parameters to NaN and free the unit's buffer."""
+        for parameter, info in zip(self.parameters, self._infos, strict=True):
+            parameter.data = self._nan.expand(info.shape)
+        self._set_buffers()
+        (units.release if self.is_trained else units.release_frozen)(self.index)
+
+    def is_always_whole(self, units: _C.UnitAccess) -> bool:
+        """Return True if this rank has the whole unit all the time, so that its views stay valid."""
+        return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
+
+    def reduce(self, units: _C.UnitAccess) -> None:
+        """Reduce the unit's gradient of this micro-batch; parameters without one get zeros. Collective."""
+        if self.is_trained:
+            units.reduce(self.index, self.ranges)
+
+    def add_gradient(self, units: _C.UnitAccess, at: int, gradient: torch.Tensor) -> None:
+        """Add `gradient` of parameter number `at` to the unit's flat gradient."""
+        offset, size = self.ranges[at]
+        target = units.gradient(self.index).narrow(0, offset, size).view(self._infos[at].shape)
+        if units.adds_to_gradient(self.index, offset):
+            target.add_(gradient)
+        else:
+            target.copy_(gradient)
+
+    def _set_buffers(self) -> None:
+        """Set the modules' buffers from `parameters`, in the buffers' types."""
+        for parameter, info in zip(self.parameters, self._infos, strict=True):
+            if info.buffer is not None:
+                for module, name in info.owners:
+                    module._buffers[name] = parameter.data.to(info.buffer)
+
+    def _hook(self, at: int) -> Callable[[torch.Tensor], None]:
+        def move_gradient(parameter: torch.Tensor) -> None:
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is not None:
+                assert self._units is not None  # set by `gather`
+                self.add_gradient(self._units, at, gradient)
+
+        return move_gradient
+
+
+class LayerParameters:
+    """All parameters of a layer, a trained unit, a frozen one, or both; with methods of UnitParameters."""
+
+    def __init__(self, parts: list[UnitParameters]) -> None:
+        self.parts, self.is_gathered = parts, False
+
+    def is_always_whole(self, units: _C.UnitAccess) -> bool:
+        return all(part.is_always_whole(units) for part in self.parts)
+
+    def prefetch(self, units: _C.UnitAccess) -> None:
+        for part in self.parts:
+            part.prefetch(units)
+
+    def gather(self, units: _C.UnitAccess) -> None:
+        for part in self.parts:
+            part.gather(units)
+        self.is_gathered = True
+
+    def release(self, units: _C.UnitAccess) -> None:
+        for part in self.parts:
+            part.release(units)
+        self.is_gathered = False
+
+    def reduce(self, units: _C.UnitAccess) -> None:
+        for part in self.parts:
+            part.reduce(units)
+
+    def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
+        """Return the unit of `parameter` and its number there."""
+        for part in self.parts:
+            for at, own in enumerate(part.parameters):
+                if own is parameter:
+                    return part, at
+        return None
+
 
 _Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
-# A view of a weight: its unit, where it begins there, shape and strides.
-_Kept = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
+# A view of a weight that autograd saves: its unit, offset, shape and strides.
+_SavedView = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
 class Block:
-    """Wraps `module.forward`. before, after: the places next to it, which are gathered ahead.
+    """Wraps the forward of a layer's module. before, after: the neighbours, which are prefetched.
 
-    In training, what backward needs is kept without the unit: either it computes the block again
-    (recompute), or views of weights are found again in the unit that is gathered for backward.
+    Autograd must not keep the released unit alive: either backward computes the layer again (recompute), or
+    saved views of weights are stored as offsets and made anew from the unit that backward gathers.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        parameters: PlaceParameters,
-        before: PlaceParameters | None,
-        after: PlaceParameters | None,
+        parameters: LayerParameters,
+        before: LayerParameters | None,
+        after: LayerParameters | None,
     ) -> None:
         self.parameters, self._before, self._after = parameters, before, after
         self._forward = module.forward
@@ -44,13 +176,13 @@ class Block:
         module.forward = self._call
 
     def begin(self, units: _C.UnitAccess) -> None:
-        """A micro-batch begins."""
+        """Begin a micro-batch."""
         self._units, self._open, self._is_reduced = units, 0, False
 
     def end(self) -> None:
-        """It is over, or has failed."""
-        if self.parameters.shown:
-            self.parameters.hide(self._access())
+        """End a micro-batch, also after an error."""
+        if self.parameters.is_gathered:
+            self.parameters.release(self._access())
         self._units = None
 
     def _access(self) -> _C.UnitAccess:
@@ -58,105 +190,105 @@ class Block:
         return self._units
 
     def reduce(self) -> None:
-        """Complete the gradient of this micro-batch, unless it is; of a block that nothing called: zeros."""
+        """Reduce the gradient of this micro-batch once; it is zero if nothing called the layer."""
         if not self._is_reduced:
             self._is_reduced = True
             self.parameters.reduce(self._access())
 
     def _call(self, *args: object, **kwargs: object) -> _Output:
-        if self._units is None:  # outside of the engine's calls there are no weights
+        if self._units is None:  # outside of the engine's calls the weights are NaN
             raise RuntimeError("a block of the generic engine was called outside of a step")
-        self._show(self._after)
+        self._gather(self._after)
         if not torch.is_grad_enabled():
             result: _Output = self._forward(*args, **kwargs)
-            self.parameters.hide(self._access())
+            self.parameters.release(self._access())
             return result
         self._open += 1
-        args, kwargs = _through_first(args, kwargs, self._enter)
+        args, kwargs = _change_first(args, kwargs, self._enter)
         result = self._run(args, kwargs)
-        if not self.parameters.stay(self._access()):
-            self.parameters.hide(self._access())
-        return _through_result(result, self._leave)
+        if not self.parameters.is_always_whole(self._access()):
+            self.parameters.release(self._access())
+        return _change_result(result, self._leave)
 
     def _run(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> _Output:
         if self.recompute:
-            again: _Output = checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
-            return again
-        with self._kept_views():
-            result: _Output = self._forward(*args, **kwargs)
+            result: _Output = checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
+            return result
+        with self._saving_views_as_offsets():
+            result = self._forward(*args, **kwargs)
             return result
 
-    def _kept_views(self) -> AbstractContextManager[object]:
-        """Views of the unit are kept as places in it."""
-        if self.parameters.stay(self._access()):
+    def _saving_views_as_offsets(self) -> AbstractContextManager[object]:
+        """Let autograd save views of the unit as offsets, from which backward makes them anew."""
+        if self.parameters.is_always_whole(self._access()):
             return nullcontext()
         begins = {}
         for part in self.parameters.parts:
-            flat = part.gather(self._access())
+            flat = part.gather_flat(self._access())
             begins[flat.untyped_storage().data_ptr()] = part, flat.storage_offset()
 
-        def pack(tensor: torch.Tensor) -> torch.Tensor | _Kept:
-            found = begins.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
-            if found is None:
+        def pack(tensor: torch.Tensor) -> torch.Tensor | _SavedView:
+            unit = begins.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+            if unit is None:
                 return tensor
-            part, begin = found
+            part, begin = unit
             return part, int(tensor.storage_offset() - begin), tensor.shape, tensor.stride()
 
-        def unpack(kept: torch.Tensor | _Kept) -> torch.Tensor:
-            if isinstance(kept, torch.Tensor):
-                return kept
-            part, offset, shape, stride = kept
-            now = part.gather(self._access())
-            return now.as_strided(shape, stride, now.storage_offset() + offset)
+        def unpack(saved: torch.Tensor | _SavedView) -> torch.Tensor:
+            if isinstance(saved, torch.Tensor):
+                return saved
+            part, offset, shape, stride = saved
+            flat = part.gather_flat(self._access())
+            return flat.as_strided(shape, stride, flat.storage_offset() + offset)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
-    def _show(self, ahead: PlaceParameters | None) -> None:
-        if not self.parameters.shown:
-            self.parameters.show(self._access())
-        if ahead is not None:
-            ahead.prefetch(self._access())
+    def _gather(self, neighbour: LayerParameters | None) -> None:
+        if not self.parameters.is_gathered:
+            self.parameters.gather(self._access())
+        if neighbour is not None:
+            neighbour.prefetch(self._access())
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.requires_grad:  # else its backward would never be known to be over
+        if not tensor.requires_grad:  # without a gradient the end of backward would not be seen
             tensor = tensor.detach().requires_grad_()
-        return _Boundary.apply(tensor, self._backward_is_done)  # type: ignore[no-any-return, no-untyped-call]
+        return _Boundary.apply(tensor, self._end_backward)  # type: ignore[no-any-return, no-untyped-call]
 
     def _leave(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _Boundary.apply(tensor, self._backward_begins)  # type: ignore[no-any-return, no-untyped-call]
+        return _Boundary.apply(tensor, self._begin_backward)  # type: ignore[no-any-return, no-untyped-call]
 
-    def _backward_begins(self) -> None:
-        self._show(self._before)
+    def _begin_backward(self) -> None:
+        self._gather(self._before)
 
-    def _backward_is_done(self) -> None:
+    def _end_backward(self) -> None:
         self._open -= 1
         if self._open == 0:
             self.reduce()
-            self.parameters.hide(self._access())
+            self.parameters.release(self._access())
 
 
 class _Context(Protocol):
-    arrived: Callable[[], None]
+    on_gradient: Callable[[], None]
 
 
 class _Boundary(torch.autograd.Function):
-    """The tensor itself; `arrived()` is called when its gradient is there."""
+    """The identity, which calls `on_gradient` when the tensor's gradient arrives."""
 
     @staticmethod
-    def forward(ctx: _Context, tensor: torch.Tensor, arrived: Callable[[], None]) -> torch.Tensor:
-        ctx.arrived = arrived
+    def forward(ctx: _Context, tensor: torch.Tensor, on_gradient: Callable[[], None]) -> torch.Tensor:
+        ctx.on_gradient = on_gradient
         return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: _Context, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.arrived()
+        ctx.on_gradient()
         return gradients[0], None
 
 
-def _through_first(
+def _change_first(
     args: tuple[object, ...], kwargs: dict[str, object], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """The arguments with `change` of the first floating one, which is the stream of hidden states."""
+    """Apply `change` to the first floating-point argument, the hidden states."""
     for at, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return (*args[:at], change(value), *args[at + 1 :]), kwargs
@@ -166,7 +298,7 @@ def _through_first(
     return args, kwargs
 
 
-def _through_result(result: _Output, change: Callable[[torch.Tensor], torch.Tensor]) -> _Output:
+def _change_result(result: _Output, change: Callable[[torch.Tensor], torch.Tensor]) -> _Output:
     if isinstance(result, torch.Tensor):
         return change(result)
     return type(result)([change(result[0]), *result[1:]])

@@ -1,4 +1,4 @@
-"""A model of transformers without memory for its parameters; its buffers are real."""
+"""Makes transformers models with parameters on the meta device and real buffers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fastsft.model.words.both import in_older_words, plain_numbers
+from fastsft.model.config_words import in_older_words, plain_numbers
 from fastsft.runtime.versions import library_major
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Raised by classes of transformers for sizes and names that do not fit.
+# Errors of transformers classes for sizes and names that do not fit.
 FAULTS = (
     *(ValueError, LookupError, TypeError, AttributeError, ImportError),
     *(RuntimeError, ArithmeticError, AssertionError),
@@ -23,9 +23,9 @@ FAULTS = (
 
 
 def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedModel:
-    """The causal language model of a config.json, with parameters on the meta device, in training mode.
+    """Make the causal language model of a config.json, in training mode, with parameters of `dtype`.
 
-    dtype: of its parameters. ValueError for a configuration that transformers has no causal model for.
+    ValueError if transformers has no causal language model for it.
     """
     from transformers import AutoModelForCausalLM
 
@@ -37,25 +37,22 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedMode
 
 
 def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel:
-    """The result of `make`, with parameters on the meta device, in training mode.
-
-    maker: who it is in messages. ValueError where it fails.
-    """
+    """Call `make` with parameters on the meta device. maker: names it in messages. ValueError if it fails."""
     try:
         with _without_initialisation(), _parameters_on_meta():
             model = make()
-    except Exception as error:  # of any class: the code is the library's, or the model's
+    except Exception as error:  # the library's or the model's code may raise any class
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
-    model.tie_weights()  # which the library leaves out where nothing is initialised
+    model.tie_weights()  # transformers does it only when it initializes weights
     check_model(model)
     model.train()
     return model
 
 
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
-    """transformers' configuration of a config.json. ValueError when it knows none."""
+    """Make transformers' configuration of a config.json. ValueError if it has none."""
     from transformers import AutoConfig
 
     own = ("model_type", "transformers_version")
@@ -63,12 +60,12 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     plain = {key: value for key, value in read.items() if key not in own} | {"use_cache": False}
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
-    except Exception as error:  # transformers 5 has classes of errors of its own
+    except Exception as error:  # transformers 5 has its own error classes
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
 
 
 def _without_initialisation() -> AbstractContextManager[None]:
-    """transformers' context in which a model's weights get no values."""
+    """Return transformers' context in which weights are not initialized."""
     try:
         from transformers.initialization import no_init_weights  # 5
     except ImportError:
@@ -78,7 +75,7 @@ def _without_initialisation() -> AbstractContextManager[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what an error says; its type where it says nothing, and before the key that a KeyError is."""
+    """Return the first line of an error's message, or its type; of a KeyError both."""
     if isinstance(error, KeyError):
         return f"{type(error).__name__}: {error}"[:200]
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
@@ -88,14 +85,14 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Every parameter that a module registers moves to the meta device at once."""
+    """Move each parameter to the meta device when a module registers it."""
     register = nn.Module.register_parameter
 
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         register(module, name, parameter)
         if parameter is not None and not parameter.is_meta:
-            moved = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-            module._parameters[name] = moved
+            empty = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+            module._parameters[name] = empty
 
     nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
     try:
@@ -105,7 +102,7 @@ def _parameters_on_meta() -> Iterator[None]:
 
 
 def check_model(model: PreTrainedModel) -> None:
-    """ValueError for a model that the generic engine does not train."""
+    """Raise ValueError for a model that the generic engine does not train."""
     kind = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{kind} is an encoder-decoder; fastsft trains decoder-only language models")

@@ -1,4 +1,4 @@
-"""The loss of labelled tokens: with the head and cross entropy in one where the head is plain."""
+"""The loss of targets: by an op that fuses head and cross entropy, or from logits if the head is special."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastsft.model.generic.parameters import PlaceParameters
+from fastsft.model.generic.blocks import LayerParameters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 class HeadLoss:
-    """Takes the head's forward over while a loss is computed. parameters: of place 0, which has the head."""
+    """Replaces the head's forward while a loss is computed. parameters: of unit 0, which has the head."""
 
-    def __init__(self, model: PreTrainedModel, parameters: PlaceParameters) -> None:
+    def __init__(self, model: PreTrainedModel, parameters: LayerParameters) -> None:
         head = model.get_output_embeddings()
         self.head = head if type(head) is nn.Linear else None
         self._model = model
-        self._is_plain: bool | None = None
+        self._can_fuse: bool | None = None
         if self.head is not None:
             self._own_forward = self.head.forward
-            self._place = parameters.find(self.head.weight)
+            self._weight = parameters.find(self.head.weight)
 
-    def is_plain(self, device: torch.device) -> bool:
-        """True if the model returns what the head returns: looked at once, with two tokens; collective."""
-        if self._is_plain is None:
-            self._is_plain = self._looks_plain(device)
-        return self._is_plain
+    def can_fuse(self, device: torch.device) -> bool:
+        """Return True if the model's logits are the head's output; tried once with two tokens. Collective."""
+        if self._can_fuse is None:
+            self._can_fuse = self._returns_head_output(device)
+        return self._can_fuse
 
-    def _looks_plain(self, device: torch.device) -> bool:
-        if self.head is None or self.head.bias is not None or self._place is None:
+    def _returns_head_output(self, device: torch.device) -> bool:
+        if self.head is None or self.head.bias is not None or self._weight is None:
             return False
-        seen: list[torch.Tensor] = []
-        watch = self.head.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        outputs: list[torch.Tensor] = []
+        hook = self.head.register_forward_hook(lambda module, inputs, output: outputs.append(output))
         training = self._model.training
         try:
             with torch.no_grad():
@@ -49,22 +49,24 @@ class HeadLoss:
                 ).logits
         finally:
             self._model.train(training)
-            watch.remove()
-        same = (
-            len(seen) == 1 and logits.shape == seen[0].shape and torch.equal(logits.float(), seen[0].float())
+            hook.remove()
+        return (
+            len(outputs) == 1
+            and logits.shape == outputs[0].shape
+            and torch.equal(logits.float(), outputs[0].float())
+            and bool(logits.abs().max() > 0)
         )
-        return same and bool(logits.abs().max() > 0)
 
-    def fused(
+    def add_fused_loss(
         self, inputs: dict[str, torch.Tensor], units: _C.UnitAccess, labels: Labels, loss: torch.Tensor
     ) -> torch.Tensor:
-        """Add the loss to `loss`; returns what backward starts from."""
+        """Add the loss to `loss`; return the tensor from which backward starts."""
         assert self.head is not None
-        found: list[torch.Tensor] = []
+        roots: list[torch.Tensor] = []
 
         def forward(hidden: torch.Tensor) -> torch.Tensor:
-            rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, labels.places)
-            found.append(_LinearCrossEntropy.apply(rows, self, units, labels, loss))  # type: ignore[no-untyped-call]
+            rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, labels.token_indices)
+            roots.append(_LinearCrossEntropy.apply(rows, self, units, labels, loss))  # type: ignore[no-untyped-call]
             return hidden.new_zeros(1, 1, 1)
 
         self.head.forward = forward  # type: ignore[method-assign,assignment]
@@ -72,14 +74,14 @@ class HeadLoss:
             self._model(**inputs, use_cache=False)
         finally:
             self.head.forward = self._own_forward  # type: ignore[method-assign]
-        return found[0]
+        return roots[0]
 
-    def write(
+    def run_op(
         self, rows: torch.Tensor, units: _C.UnitAccess, labels: Labels, loss: torch.Tensor, *, training: bool
     ) -> torch.Tensor | None:
-        """The op: adds to `loss`, and in training the weight's gradient to the unit. Gradient of `rows`."""
-        assert self._place is not None
-        part, at = self._place
+        """Add to `loss`; in training also add the weight's gradient to its unit and return that of `rows`."""
+        assert self._weight is not None
+        part, at = self._weight
         weight = part.parameters[at].data
         if not training:
             torch.ops.fastsft.linear_cross_entropy(
@@ -88,7 +90,7 @@ class HeadLoss:
             return None
         gradient, beta = None, 0.0
         if part.is_trained:
-            offset, size = part.places[at]
+            offset, size = part.ranges[at]
             gradient = units.gradient(part.index).narrow(0, offset, size).view(weight.shape)
             beta = 1.0 if units.adds_to_gradient(part.index, offset) else 0.0
         grad_rows = torch.empty_like(rows)
@@ -108,15 +110,15 @@ class HeadLoss:
 
 
 class Labels:
-    """Labelled tokens: places in the flat padded rows, targets, weights of their losses."""
+    """Targets of a micro-batch: indices in the model's flat rows, token ids, weights of their losses."""
 
-    def __init__(self, batch: _C.Batch, places: torch.Tensor, smoothing: float) -> None:
-        self.places = places[batch.label_positions]
+    def __init__(self, batch: _C.Batch, token_indices: torch.Tensor, smoothing: float) -> None:
+        self.token_indices = token_indices[batch.label_positions]
         self.targets, self.weights, self.smoothing = batch.targets, batch.token_weights, smoothing
 
-    def loss_of(self, logits: torch.Tensor) -> torch.Tensor:
-        """Sum of weight * cross entropy of logits [rows, width, vocabulary]; float32 inside."""
-        rows = logits.reshape(-1, logits.shape[-1]).index_select(0, self.places).float()
+    def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sum of cross entropies of logits [rows, width, vocabulary], in float32."""
+        rows = logits.reshape(-1, logits.shape[-1]).index_select(0, self.token_indices).float()
         losses = functional.cross_entropy(rows, self.targets, reduction="none")
         if self.smoothing:
             mean = -functional.log_softmax(rows, dim=-1).mean(dim=-1)
@@ -133,7 +135,7 @@ class _Context(Protocol):
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The op computes gradients with the loss; backward hands that of the rows on."""
+    """Runs the op, which computes gradients with the loss; backward returns that of the rows."""
 
     @staticmethod
     def forward(
@@ -144,7 +146,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         labels: Labels,
         loss: torch.Tensor,
     ) -> torch.Tensor:
-        gradient = head.write(rows.contiguous(), units, labels, loss, training=ctx.needs_input_grad[0])
+        gradient = head.run_op(rows.contiguous(), units, labels, loss, training=ctx.needs_input_grad[0])
         if gradient is not None:
             ctx.save_for_backward(gradient)
         return rows.new_zeros(())

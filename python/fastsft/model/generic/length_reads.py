@@ -1,6 +1,6 @@
-"""Places in a model's code where the length of a row decides, and that a trial on short rows does not pass.
+"""Finds code of a model that depends on a row's length in a way that a trial on short rows cannot show.
 
-Read are the forward methods of the classes that a model has, and the methods and functions that these call.
+It parses the forward methods of the model's classes, and the methods and functions that they call.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from torch import nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Place = tuple[str, int]  # file and line
+CodeLine = tuple[str, int]  # file and line
 _RANGES = ("arange", "range", "linspace")
 _NUMBERS = ("size", "numel", "int", "min", "max")
 _BOUNDS = ("min", "max", "minimum", "maximum", "clamp", "split", "chunk", "narrow", "range", "tril", "triu")
-# Of which a model makes its own where it is given none; here it always is given the first.
+# Arguments that a model computes itself if they are None; the engine always gives position_ids.
 _GIVEN = ("position_ids", "cache_position")
 
 
-def unseen_length(model: PreTrainedModel, seen: Container[Place], longest: int) -> str | None:
-    """The reason why a trial says nothing of longer rows; None where it does.
+def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int) -> str | None:
+    """Return the reason why a trial says nothing about longer rows; None if it does.
 
-    model: as it was tried. seen: ranges over the length of which the trial has shown that nothing depends on
-    them. longest: tokens of its longest conversation.
+    model: the small model of the trial. seen: lines with ranges over the length on which no result depends.
+    length: tokens of the trial's row.
     """
     for function, owners in _functions(model):
         node = _node(function)
@@ -41,7 +41,7 @@ def unseen_length(model: PreTrainedModel, seen: Container[Place], longest: int) 
         file = function.__code__.co_filename
         for read in _reads(node):
             value = read.value(model, owners)
-            if (file, read.line) not in seen and (value is None or value > longest):
+            if (file, read.line) not in seen and (value is None or value > length):
                 where = f"{Path(file).name}:{read.line}"
                 return f"a row's length decides in its code, beyond the trial's: {read.text} ({where})"
     return None
@@ -49,26 +49,26 @@ def unseen_length(model: PreTrainedModel, seen: Container[Place], longest: int) 
 
 @dataclass(frozen=True)
 class _Read:
-    """A use of a length. bound: the expression that it is compared with; None: a range over the length."""
+    """A use of a length. bound: the expression with which it is compared; None: a range over the length."""
 
     line: int
     text: str
     bound: ast.expr | None = None
 
     def value(self, model: PreTrainedModel, owners: list[nn.Module]) -> float | None:
-        """The largest value of `bound` in the model; 0 for one that is not known to be a size, None: any."""
+        """Return the largest value of `bound` in the model, 0 if it is no size; None for a range."""
         if self.bound is None:
             return None
         if isinstance(self.bound, ast.Constant):
             return abs(self.bound.value) if isinstance(self.bound.value, int | float) else 0.0
         assert isinstance(self.bound, ast.Attribute)
         holders = [*owners, model.config, model.config.get_text_config()]
-        values = (vars(each).get(self.bound.attr) for each in holders)
-        return max((float(each) for each in values if isinstance(each, int | float)), default=0.0)
+        values = (vars(holder).get(self.bound.attr) for holder in holders)
+        return max((float(value) for value in values if isinstance(value, int | float)), default=0.0)
 
 
 def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.Module]]]:
-    """Each function of forward passes once, and the modules whose method it is."""
+    """Yield each function that forward passes call, with the modules whose method it is."""
     found: dict[FunctionType, list[nn.Module]] = {}
     by_class: dict[type[nn.Module], list[nn.Module]] = {}
     for module in model.modules():
@@ -80,10 +80,10 @@ def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.M
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
-    """Of the class and of those that it is derived from."""
-    for each in kind.__mro__:
-        if (found := _own(vars(each).get(name))) is not None:
-            yield found
+    """Yield the method `name` of the class and of its base classes."""
+    for base in kind.__mro__:
+        if (method := _own(vars(base).get(name))) is not None:
+            yield method
 
 
 def _follow(
@@ -92,8 +92,8 @@ def _follow(
     owners: list[nn.Module],
     found: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Adds a function of a model's code and those that it calls."""
-    if function in found and all(each in found[function] for each in owners[:1]):
+    """Add a function of a model's code, and the functions that it calls, to `found`."""
+    if function in found and all(owner in found[function] for owner in owners[:1]):
         return
     found[function] = [*found.get(function, ()), *owners]
     for node in ast.walk(_node(function) or ast.Pass()):
@@ -104,9 +104,9 @@ def _follow(
                 _follow(called, kind, owners, found)
 
 
-def _own(found: object) -> FunctionType | None:
-    """A function of the model's files; None for another object, and for those of the libraries themselves."""
-    function = inspect.unwrap(found) if callable(found) else found
+def _own(value: object) -> FunctionType | None:
+    """Return `value` if it is a function of the model's files; None for the libraries' own functions."""
+    function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType):
         return None
     room, *rest = function.__module__.split(".")
@@ -126,13 +126,13 @@ def _node(function: FunctionType) -> ast.FunctionDef | None:
 
 @cache
 def _definitions(file: str, module: str) -> dict[int, ast.FunctionDef]:
-    """Of a source file, by their first lines; empty where there is none."""
+    """Return the functions of a module's source by their first lines; empty without source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]) if module in sys.modules else "")
     except (OSError, TypeError, SyntaxError):
         return {}
     return {
-        min([node.lineno, *(each.lineno for each in node.decorator_list)]): node
+        min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]): node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
     }
@@ -140,79 +140,82 @@ def _definitions(file: str, module: str) -> dict[int, ast.FunctionDef]:
 
 def _reads(node: ast.FunctionDef) -> list[_Read]:
     reader = _Reader()
-    for each in node.body:
-        reader.visit(each)
+    for statement in node.body:
+        reader.visit(statement)
     return reader.reads
 
 
 @dataclass
 class _Reader(ast.NodeVisitor):
-    """Finds uses of lengths: numbers of shapes, and names that were made of them."""
+    """Collects uses of lengths: numbers from shapes, and names that were computed from them."""
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _made: int = 0  # depth of branches that make up for an argument
+    _skipped: int = 0  # depth of branches for an argument that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Names of lengths; of tensors made by calls there are none."""
+        """Note names of lengths; a call makes a tensor, unless it returns a number."""
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
         if is_number and self._is_length(value):
-            made = [name for target in node.targets for name in _parts(target)]
-            self._lengths |= {each.id for each in made if isinstance(each, ast.Name)}
+            targets = [part for target in node.targets for part in _parts(target)]
+            self._lengths |= {target.id for target in targets if isinstance(target, ast.Name)}
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """A branch for an argument that was not given is not taken."""
+        """Ignore ranges in a branch for an argument that is None: it is given."""
         test = node.test
-        is_made = (
+        is_skipped = (
             isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _name(test.left) in _GIVEN
         )
         self.visit(test)
-        self._made += is_made
-        for each in node.body:
-            self.visit(each)
-        self._made -= is_made
-        for each in node.orelse:
-            self.visit(each)
+        self._skipped += is_skipped
+        for statement in node.body:
+            self.visit(statement)
+        self._skipped -= is_skipped
+        for statement in node.orelse:
+            self.visit(statement)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Says itself what is wrong."""
+        """Ignore errors: the model itself says that it cannot compute a row."""
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Ranges over lengths, and bounds of them."""
+        """Collect ranges over lengths, and calls that bound lengths."""
         name = _name(node.func)
-        given = [*node.args, *(each.value for each in node.keywords)]
-        is_of_length = any(self._is_length(each) for each in given)
-        if name in _RANGES and is_of_length and not self._made:
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        is_of_length = any(self._is_length(argument) for argument in given)
+        if name in _RANGES and is_of_length and not self._skipped:
             self.reads.append(_Read(node.lineno, ast.unparse(node)))
         if name in _BOUNDS and (is_of_length or name in ("split", "tril", "triu", "narrow")):
             self._bound(node, given)
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Comparisons of a length with a size."""
+        """Collect comparisons of a length with a size."""
         sides = [node.left, *node.comparators]
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and any(map(self._is_length, sides)):
             self._bound(node, sides)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        """Parts of a length."""
+        """Collect divisions of a length."""
         if isinstance(node.op, ast.Mod | ast.FloorDiv) and self._is_length(node.left):
             self._bound(node, [node.right], by_name=False)
         self.generic_visit(node)
 
     def visit_Slice(self, node: ast.Slice) -> None:
-        """A part of fixed size of something."""
-        ends = [each for each in (node.lower, node.upper) if each is not None]
+        """Collect slices of fixed size."""
+        ends = [end for end in (node.lower, node.upper) if end is not None]
         self._bound(node, ends, by_name=False)
         self.generic_visit(node)
 
     def _bound(self, node: ast.expr, given: list[ast.expr], *, by_name: bool = True) -> None:
-        """Sizes among `given`: numbers and, by_name, attributes; parts are mostly those of features."""
-        for each in given:
-            bound = each.operand if isinstance(each, ast.UnaryOp) else each
+        """Collect sizes among `given`: numbers and, by_name, attributes.
+
+        In slices and divisions attributes are mostly sizes of features.
+        """
+        for value in given:
+            bound = value.operand if isinstance(value, ast.UnaryOp) else value
             is_number = isinstance(bound, ast.Constant) and type(bound.value) in (int, float)
             is_named = by_name and isinstance(bound, ast.Attribute) and bound.attr not in ("shape", "ndim")
             if is_number or is_named:
@@ -220,15 +223,15 @@ class _Reader(ast.NodeVisitor):
 
     def _is_length(self, node: ast.expr) -> bool:
         return any(
-            (isinstance(each, ast.Attribute) and each.attr == "shape")
-            or (isinstance(each, ast.Call) and _name(each.func) in ("size", "numel"))
-            or (isinstance(each, ast.Name) and each.id in self._lengths)
-            for each in ast.walk(node)
+            (isinstance(part, ast.Attribute) and part.attr == "shape")
+            or (isinstance(part, ast.Call) and _name(part.func) in ("size", "numel"))
+            or (isinstance(part, ast.Name) and part.id in self._lengths)
+            for part in ast.walk(node)
         )
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
-    """Names that are assigned to; the first of three or more numbers of a shape is that of rows."""
+    """Return the assigned names; of a shape's three or more numbers without the first, the number of rows."""
     if not isinstance(target, ast.Tuple):
         return [target]
     return target.elts[1:] if len(target.elts) > 2 else target.elts

@@ -1,4 +1,4 @@
-"""A model that transformers has loaded, trained by its own forward and backward."""
+"""GenericLoadedModel: a given transformers object, trained by its own forward and backward."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fastsft.model.alterations.wrappers import check_head, check_quantised
-from fastsft.model.generic.carried import carry_value
+from fastsft.model.alterations.check import check_head, check_quantised
+from fastsft.model.generic.base import GenericBase, check_config
 from fastsft.model.generic.empty_model import check_model, empty_of
-from fastsft.model.generic.model_parts import GenericParts, check_config
-from fastsft.model.generic.number_formats import set_buffers
 from fastsft.model.generic.packing import NotPackedError
 from fastsft.model.generic.packing_trial import why_padded
 from fastsft.model.generic.stored_tensors import buffer_names
 from fastsft.model.generic.unreached import Unreached, find_unreached
+from fastsft.model.generic.weights import carry_value
 from fastsft.model.loaded_model import LoadedModel, check_loss_kwargs, check_parameters_of
 
 if TYPE_CHECKING:
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-class GenericLoadedModel(GenericParts, LoadedModel):
-    """`module`, any causal language model of transformers, wherever its parameters are.
+class GenericLoadedModel(GenericBase, LoadedModel):
+    """Any causal language model of transformers, on any device.
 
-    The engine computes with a copy of its modules as they are when the engine is built: hooks, replaced
-    methods and other settings of theirs count.
+    The engine computes with a copy of its modules, with hooks and replaced methods, made when it is built.
     """
 
     def _check_module(self, module: PreTrainedModel) -> None:
@@ -46,77 +44,82 @@ class GenericLoadedModel(GenericParts, LoadedModel):
         check_parameters_of(module)
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """ValueError for a module that cannot be trained as it is now."""
         self._check_module(self.module)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """As LoadedModel's, by the names that the module has."""
+        """Return all tensors by the module's names, gathered in fp32. Collective."""
         stored = super().state_dict()
-        found = {}
+        tensors = {}
         for name, (shape, parts) in self._stored.items():
             if len(parts) == 1:
-                found[name] = stored[parts[0].name]
+                tensors[name] = stored[parts[0].name]
                 continue
-            found[name] = torch.empty(shape, dtype=stored[parts[0].name].dtype)
+            tensors[name] = torch.empty(shape, dtype=stored[parts[0].name].dtype)
             for part in parts:
-                part.part_of(found[name]).copy_(stored[part.name])
-        return found
+                part.part_of(tensors[name]).copy_(stored[part.name])
+        return tensors
 
     def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from super()._given_tensors()
-        placed = (one for unit in self._plain.units for one in unit.parameters)
-        yield from ((one.name, self.module.get_buffer(one.name)) for one in placed if one.buffer is not None)
+        names = [info.name for info in self._parameters() if info.buffer is not None]
+        yield from ((name, self.module.get_buffer(name)) for name in names)
 
     def _new_engine(self, options: dict[str, Any]) -> _C.Engine:
-        """With the integer buffers of the module, which are saved with the model."""
-        for one in (each for unit in self._plain.units for each in unit.parameters if not each.tensors):
-            raise ValueError(
-                f"Trainer: {one.name} of the model is a part of {one.stored[0].name} of its files; save the "
-                "model with save_pretrained, and give its directory"
-            )
+        for info in self._parameters():
+            if not info.tensors:
+                raise ValueError(
+                    f"Trainer: {info.name} of the model is a part of {info.stored[0].name} of its files; "
+                    "save the model with save_pretrained, and give its directory"
+                )
         engine = super()._new_engine(options)
-        for name, in_files in buffer_names(self.module).items():
+        for name, in_files in buffer_names(self.module).items():  # integer buffers, which no unit has
             carry_value(engine, in_files, self.module.get_buffer(name))
         return engine
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
-        made = empty_copy(self.module, dtype)
-        check_model(made)
+        model = empty_copy(self.module, dtype)
+        check_model(model)
         if dtype != torch.float32:
-            self._set_buffers(made, dtype)
-        made.train()
-        return made
+            self._convert_buffers(model, dtype)
+        model.train()
+        return model
 
-    def _set_buffers(self, made: PreTrainedModel, dtype: torch.dtype) -> None:
-        """As a model of the same configuration has them that is made with weights of `dtype`."""
+    def _convert_buffers(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
+        """Give buffers the types that they have when transformers makes the model in `dtype`."""
         kind, config, before = type(self.module), copy.deepcopy(self.module.config), torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            set_buffers(made, empty_of(lambda: kind(config), kind.__name__))
-        except ValueError:  # a class that a configuration alone does not make
+            twin = empty_of(lambda: kind(config), kind.__name__)
+        except ValueError:  # a class that needs more than a configuration
             return
         finally:
             torch.set_default_dtype(before)
+        dtypes = {name: buffer.dtype for name, buffer in twin.named_buffers() if buffer.is_floating_point()}
+        for path, module in model.named_modules():
+            for name, buffer in module._buffers.items():
+                buffer_dtype = dtypes.get(f"{path}.{name}" if path else name)
+                if buffer is not None and buffer.is_floating_point() and buffer_dtype is not None:
+                    module._buffers[name] = buffer.to(buffer_dtype)
 
     def _why_padded(self) -> str | None:
-        return why_padded(self._small, self._plain.model)
+        return why_padded(self._small, self._meta.model)
 
     def _find_unreached(self, model: PreTrainedModel) -> Unreached:
         return find_unreached(self._small, model, is_given=True)
 
     def _small(self, config: dict[str, Any]) -> PreTrainedModel:
-        """A model of the module's class. NotPackedError for a module that is not as its class makes it."""
+        """Make a small model of the module's class. NotPackedError if the module differs from its class."""
         kind, configuration = type(self.module), type(self.module.config)
-        made = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
-        if own_parts(self.module, made):
+        small = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
+        if differs_from_class(self.module, small):
             raise NotPackedError("it has hooks, methods or modules of its own")
-        return made
+        return small
 
 
-def own_parts(module: nn.Module, plain: nn.Module) -> bool:
-    """True if `module` has what one of its class, such as `plain`, does not have when it is made."""
-    kinds = {type(each) for each in plain.modules()}
-    return any(type(each) not in kinds or _is_changed(each) for each in module.modules())
+def differs_from_class(module: nn.Module, fresh: nn.Module) -> bool:
+    """Return True if `module` has hooks, methods or kinds of modules that a `fresh` one does not have."""
+    kinds = {type(part) for part in fresh.modules()}
+    return any(type(part) not in kinds or _is_changed(part) for part in module.modules())
 
 
 def _is_changed(module: nn.Module) -> bool:
@@ -133,9 +136,9 @@ def _is_changed(module: nn.Module) -> bool:
 
 
 def empty_copy(module: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """`module` with everything it holds, and parameters on the meta device; buffers are copied."""
+    """Copy `module` with parameters on the meta device."""
     memo: dict[int, object] = {}
     for parameter in module.parameters():
-        there = torch.empty(parameter.shape, dtype=dtype, device="meta")
-        memo[id(parameter)] = nn.Parameter(there, requires_grad=parameter.requires_grad)
+        empty = torch.empty(parameter.shape, dtype=dtype, device="meta")
+        memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
     return copy.deepcopy(module, memo)

@@ -1,4 +1,4 @@
-"""Bytes of a generic model's activations, estimated from its configuration."""
+"""Estimates the activation memory of a generic model from its configuration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-# Of a block, in hidden and inner sizes a token: inputs of products, norms, residuals and their gradients.
+# Activations of a block per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-# Weights of attention are kept where no fused kernel runs: a matrix for scores, one for weights.
-_SCORES = 2
-KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps what backward needs
+_SCORES = 2  # without a fused kernel attention keeps a matrix of scores and one of probabilities
+KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """Sizes that a micro-batch's bytes depend on.
+    """Sizes that determine the memory of a micro-batch.
 
-    layout: _C.CalledModel, for the state. summed: elements of a block's experts that peft adds adapters to.
+    layout: for the memory of the state. outside: elements of unit 0. summed: elements of a block's experts to
+    which peft adds adapters.
     """
 
     layout: _C.CalledModel
@@ -38,7 +38,7 @@ class ActivationSizes:
     def of(
         cls, layout: _C.CalledModel, config: PretrainedConfig, blocks: int, outside: int, itemsize: int
     ) -> ActivationSizes:
-        """config: of transformers. outside: elements of what belongs to no block."""
+        """Read the sizes from transformers' configuration."""
         hidden = int(config.hidden_size)
         inner = max(
             _number(config, "intermediate_size"), _number(config, "ffn_dim"), _number(config, "n_inner")
@@ -48,11 +48,11 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Of the unit that stays whole throughout a micro-batch, in the compute dtype."""
+        """Return the bytes of unit 0, which stays gathered throughout a micro-batch."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
-        """Of a micro-batch whose rows are as long as the longest."""
+        """Return bytes by kind for a micro-batch whose rows all have the length `longest`."""
         block = tokens * (_HIDDEN_OF_BLOCK * self.hidden + _INNER_OF_BLOCK * self.inner) * self.itemsize
         block += _SCORES * self.heads * tokens * longest * self.itemsize
         inputs = self.blocks * tokens * self.hidden * self.itemsize

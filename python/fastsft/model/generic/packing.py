@@ -1,8 +1,8 @@
-"""A micro-batch as one row without padding: attention goes over each conversation alone.
+"""Packing: a micro-batch as one row without padding, in which each conversation attends only to itself.
 
-transformers finds attention and its masks by name. The name of the functions here equals the model's own, so
-that its code takes the same branches, and they call the functions of that name once a conversation: windows,
-soft caps and scales stay theirs.
+transformers looks up attention and mask functions by name. `packed` sets a name that equals the model's own,
+so that its code takes the same branches, but that finds the functions here. They call the model's own
+functions for each conversation, which apply its windows, soft caps and scales.
 """
 
 from __future__ import annotations
@@ -16,47 +16,46 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fastsft.model.generic.batch_rows import Rows
+from fastsft.model.generic.padding import Rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Those that compute with what they are given, and look for no sequences themselves.
-IMPLEMENTATIONS = ("sdpa", "eager")
+IMPLEMENTATIONS = ("sdpa", "eager")  # others find packed sequences themselves
 
 
 class NotPackedError(RuntimeError):
-    """A model that computes attention or its masks elsewhere."""
+    """A model that does not compute attention or its masks by these functions."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One row. input_ids, attention_mask [1, tokens]; places: of each token of the batch in it.
+    """A row: input_ids, attention_mask, position_ids [1, tokens].
 
-    lengths: of the conversations. is_whole: no token is masked.
+    token_indices: of the batch's tokens in the row. lengths: of the conversations. is_whole: none is masked.
     """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     position_ids: torch.Tensor
-    places: torch.Tensor
+    token_indices: torch.Tensor
     lengths: list[int]
     is_whole: bool
 
     @classmethod
     def of(cls, batch: Rows) -> PackedBatch:
-        """Two tokens at least: ranks without rows compute them without labels."""
+        """Pack a micro-batch; a rank without rows gets two tokens without labels."""
         ids, lengths = batch.input_ids, batch.cu_seqlens.diff().tolist()
         if not len(ids):
             ids, lengths = ids.new_zeros(2), [2]
         is_whole = not (len(batch.input_ids) and batch.is_key.numel())
         mask = torch.ones_like(ids) if is_whole else batch.is_key.to(ids.dtype)
-        positions = torch.cat([torch.arange(each, device=ids.device) for each in lengths])
-        places = torch.arange(len(batch.input_ids), device=ids.device)
-        return cls(ids[None], mask[None], positions[None], places, [n for n in lengths if n], is_whole)
+        positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
+        token_indices = torch.arange(len(batch.input_ids), device=ids.device)
+        return cls(ids[None], mask[None], positions[None], token_indices, [n for n in lengths if n], is_whole)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Arguments of the model, to be called in `packed`."""
+        """Return the model's arguments, for a call within `packed`."""
         return {
             "input_ids": self.input_ids,
             "attention_mask": self.attention_mask,
@@ -65,7 +64,7 @@ class PackedBatch:
 
 
 class _Name(str):
-    """A model's own implementation in every comparison, and another key in the tables of functions."""
+    """A name that equals the model's implementation, but is another key in the tables of functions."""
 
     __slots__ = ()
 
@@ -77,7 +76,7 @@ class _Name(str):
 
 
 class Masks:
-    """The library's mask of each conversation. NotPackedError for every use but being handed on."""
+    """transformers' mask of each conversation. A model may only pass it on; other uses are NotPackedError."""
 
     def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
         self.lengths, self.masks, self.implementation = lengths, masks, implementation
@@ -105,7 +104,7 @@ for _operator in (
 
 @contextmanager
 def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
-    """`model` computes `batch`; backward may come later."""
+    """Let `model` compute `batch` in this context; backward may come later."""
     _register()
     config = model.config
     implementation = config._attn_implementation
@@ -120,9 +119,7 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[
-    tuple[PackedBatch, str]
-] = []  # of the pass: the batch, and the implementation that the model had
+_state: list[tuple[PackedBatch, str]] = []  # the batch of this pass, and the model's implementation
 
 
 @cache
@@ -136,24 +133,23 @@ def _register() -> None:
 
 
 def _make_masks(**given: object) -> Masks:
-    """As a function of transformers' ALL_MASK_ATTENTION_FUNCTIONS."""
+    """Make the masks of all conversations (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, object] = {}  # those of one length are the same where nothing is masked
+    made: dict[int, object] = {}  # without masked tokens, masks of the same length are equal
     masks = []
     for length, keys in zip(
         batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True
     ):
         if not batch.is_whole or length not in made:
-            made[length] = make(**_of_sequence(given, length, None if batch.is_whole else keys.bool()))
+            made[length] = make(**_for_conversation(given, length, None if batch.is_whole else keys.bool()))
         masks.append(made[length])
     return Masks(batch.lengths, masks, implementation)
 
 
-def _of_sequence(given: dict[str, Any], length: int, mask: torch.Tensor | None) -> dict[str, Any]:
-    """Arguments of a mask of one conversation."""
+def _for_conversation(given: dict[str, Any], length: int, mask: torch.Tensor | None) -> dict[str, Any]:
     changed = {"batch_size": 1, "kv_length": length, "attention_mask": mask}
     if "cache_position" in given:
         changed["cache_position"] = torch.arange(length, device=given["cache_position"].device)
@@ -170,28 +166,31 @@ def _attend(
     attention_mask: object,
     **options: object,
 ) -> tuple[torch.Tensor, None]:
-    """As a function of transformers' ALL_ATTENTION_FUNCTIONS: query, key, value [1, heads, tokens, size]."""
+    """Attend in each conversation (an entry of ALL_ATTENTION_FUNCTIONS).
+
+    query, key, value: [1, heads, tokens, size].
+    """
     if not isinstance(attention_mask, Masks):
         raise NotPackedError("its attention masks are made by the model itself")
     lengths = attention_mask.lengths
-    if {each.shape[2] for each in (query, key, value)} != {sum(lengths)}:
+    if {tensor.shape[2] for tensor in (query, key, value)} != {sum(lengths)}:
         raise NotPackedError("its attention reads other tokens than those of the row")
-    own = _function(module, attention_mask.implementation)
-    if "is_causal" in options:  # some models tell it by their mask, which is None below and not here
+    attend = _own_function(module, attention_mask.implementation)
+    if "is_causal" in options:  # some models decide by `mask is None`, which is False for Masks
         options["is_causal"] = None
-    parts = zip(*(torch.split(each, lengths, dim=2) for each in (query, key, value)), strict=True)
+    parts = zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True)
     outputs = [
-        own(module, *part, mask, **options)[0] for part, mask in zip(parts, attention_mask.masks, strict=True)
+        attend(module, *part, mask, **options)[0]
+        for part, mask in zip(parts, attention_mask.masks, strict=True)
     ]
     return torch.cat(outputs, dim=1), None
 
 
-def _function(module: torch.nn.Module, implementation: str) -> Callable[..., tuple[torch.Tensor, object]]:
+def _own_function(module: torch.nn.Module, implementation: str) -> Callable[..., tuple[torch.Tensor, object]]:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     if implementation != "eager":
-        found: Callable[..., tuple[torch.Tensor, object]] = ALL_ATTENTION_FUNCTIONS[implementation]
-        return found
+        return ALL_ATTENTION_FUNCTIONS[implementation]  # type: ignore[no-any-return]
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise NotPackedError("its attention is a method of its own")

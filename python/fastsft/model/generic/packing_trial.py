@@ -1,45 +1,62 @@
-"""A trial on a small model: conversations in one row next to each of them alone."""
+"""Trials on a small model of the same class: may conversations be packed, and is its loss the usual one?
+
+Packed logits are compared with those of each conversation alone. To find models that count positions over the
+whole row, ranges over its length are multiplied by a large number, which must change nothing.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from fastsft.model.generic.empty_model import FAULTS, first_line
-from fastsft.model.generic.length_reads import unseen_length
-from fastsft.model.generic.loss_trial import OtherLossError, check_loss
+from fastsft.model.generic.length_reads import CodeLine, unseen_length
 from fastsft.model.generic.packing import IMPLEMENTATIONS, NotPackedError, PackedBatch, packed
-from fastsft.model.generic.row_positions import StretchedPositions
 from fastsft.model.generic.small_model import Make, small_model
+from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_LENGTHS = (19, 11, 26)  # each passes every switch of a small model; only together its positions
+_LENGTHS = (19, 11, 26)  # each is above every switch of a small model; their sum above its positions
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
-_SHORT = 7  # tokens of a row in which one that is seen counts
-_CAUSAL = 2e-5  # of the largest logit; a token that is seen changes more, 3e-4 through 12 layers of BERT
+_SHORT = 7  # tokens of a row in which a single visible token changes the logits
+_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more, 3e-4 through 12 layers of BERT
+_RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
+_STRIDE = 10_007  # larger than any size in a configuration
+_LENGTH, _MASKED = 9, 2
+_TOKENS_OF_STEP = 11  # more than the micro-batch has
+_LOSS_TOLERANCE = 2e-5
+_APART = 2e-4  # relative to the largest logit; positions of a row differ by more
 
 
 class NotCausalError(ValueError):
-    """A model whose tokens see later ones."""
+    """A model whose tokens attend to later ones."""
 
 
 class KeptStateError(ValueError):
-    """A model one of whose calls goes on from the one before."""
+    """A model that keeps state from a call for the next."""
+
+
+class OtherLossError(ValueError):
+    """A model whose own loss is not that of the next token."""
 
 
 def why_padded(make: Make, model: PreTrainedModel) -> str | None:
-    """The reason why conversations of `model` cannot be one row; None where they can.
+    """Return the reason why conversations of `model` cannot be packed into one row; None if they can.
 
-    make: of a configuration such a model, with parameters on the meta device. NotCausalError for one whose
-    tokens see later ones, KeptStateError for one that keeps the state of a call, OtherLossError for one that
-    learns something else than the next token.
+    make: makes a model of the class from a configuration, with parameters on the meta device. NotCausalError
+    if tokens attend to later ones, KeptStateError if calls keep state, OtherLossError if the model's loss is
+    not that of the next token.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -48,10 +65,10 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
         with torch.random.fork_rng(devices=[]):
             small = with_values(small_model(make, model))
             small.config._attn_implementation = implementation
-            _check_nothing_kept(small)
+            _check_no_state(small)
             _check_causal(small)
             check_loss(small)
-            return _difference(small)
+            return _why_not_packed(small)
     except (KeptStateError, NotCausalError, OtherLossError):
         raise
     except NotPackedError as error:
@@ -61,7 +78,7 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
 
 
 def with_values(model: PreTrainedModel) -> PreTrainedModel:
-    """On the CPU, with weights that are large enough to tell tokens apart."""
+    """Give `model` random weights on the CPU, large enough to tell tokens apart."""
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:
         raise NotPackedError(f"a small model of it has {count:,} parameters still")
@@ -83,16 +100,16 @@ def _random(shape: torch.Size) -> torch.Tensor:
     return torch.randn(shape) / math.sqrt(shape[-1])
 
 
-def _check_nothing_kept(model: PreTrainedModel) -> None:
+def _check_no_state(model: PreTrainedModel) -> None:
     vocabulary = int(model.config.get_text_config().vocab_size)
     with torch.enable_grad():
         model(input_ids=torch.randint(1, vocabulary, (1, _SHORT)), use_cache=False)
-    for place, module in model.named_modules():
+    for path, module in model.named_modules():
         for name, value in {**vars(module), **module._buffers}.items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 raise KeptStateError(
                     f"config.json: {type(model).__name__} keeps the state of a call for the next one "
-                    f"({place}.{name}), so that rows would go on from each other; fastsft trains each row "
+                    f"({path}.{name}), so that rows would go on from each other; fastsft trains each row "
                     "alone: name a model without such a state, or train with transformers' Trainer"
                 )
 
@@ -112,35 +129,33 @@ def _check_causal(model: PreTrainedModel) -> None:
         )
 
 
-def _difference(model: PreTrainedModel) -> str | None:
+def _why_not_packed(model: PreTrainedModel) -> str | None:
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return "it takes no position_ids"
-    stretched = StretchedPositions(sum(_LENGTHS))
+    ranges = MultipliedRanges(sum(_LENGTHS))
     for masked in (None, 3):
-        row = PackedBatch.of(_batch(int(model.config.get_text_config().vocab_size), masked))
+        row = PackedBatch.of(_make_batch(int(model.config.get_text_config().vocab_size), masked))
         with torch.no_grad():
-            expected = _alone(model, row)
-            found = _in_one_row(model, row, stretched)
+            expected = _logits_alone(model, row)
+            actual = _logits_packed(model, row, ranges)
         scale = expected.abs().max()
-        if not bool(scale > 0) or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
+        if not bool(scale > 0) or not bool(((actual - expected).abs() <= _TOLERANCE * scale).all()):
             return "conversations in one row would see each other"
-    return unseen_length(model, stretched.places, sum(_LENGTHS))
+    return unseen_length(model, ranges.lines, sum(_LENGTHS))
 
 
-def _in_one_row(model: PreTrainedModel, row: PackedBatch, stretched: StretchedPositions) -> torch.Tensor:
-    """Logits of the row's tokens, whose positions in the row count for nothing."""
+def _logits_packed(model: PreTrainedModel, row: PackedBatch, ranges: MultipliedRanges) -> torch.Tensor:
     with packed(model, row):
         try:
-            with stretched:
+            with ranges:
                 logits: torch.Tensor = model(**row.inputs(), use_cache=False).logits
-        except (IndexError, RuntimeError):  # of numbers as indices, or not of the positions at all
+        except (IndexError, RuntimeError):  # a position as an index, unless the model fails without it, too
             model(**row.inputs(), use_cache=False)
             raise NotPackedError("it computes with positions in the whole row") from None
     return logits[0]
 
 
-def _alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
-    """Logits of the row's tokens, each conversation in a call of its own."""
+def _logits_alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
     parts = zip(
         torch.split(row.input_ids, row.lengths, dim=1),
         torch.split(row.attention_mask, row.lengths, dim=1),
@@ -152,8 +167,8 @@ def _alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """An engine's Batch, without labels."""
+class _Batch:
+    """The tokens of a micro-batch (Rows)."""
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
@@ -161,10 +176,98 @@ class _Trial:
     max_seqlen: int
 
 
-def _batch(vocabulary: int, masked: int | None) -> _Trial:
-    """Three conversations, as an engine's Batch. masked: a token that none attends to."""
+def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
+    """Make three random conversations. masked: a token to which none attends."""
     ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
     is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
     is_key[masked:][:1] = 0
-    return _Trial(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
+    return _Batch(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
+
+
+class MultipliedRanges(TorchFunctionMode):
+    """Multiplies each range over `tokens` numbers, so that results that depend on it change, or fail.
+
+    With it a floor or window of thousands of tokens also changes the results of a short row.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self.lines: set[CodeLine] = set()  # with ranges that were multiplied
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = function(*given, **(options or {}))
+        if function in _RANGES and result.shape and abs(result.shape[-1] - self._tokens) <= 1:
+            result = result * _STRIDE
+            frame = sys._getframe(1)
+            self.lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return result
+
+
+def check_loss(model: PreTrainedModel) -> None:
+    """Raise OtherLossError if transformers' Trainer would train `model` for another loss.
+
+    A notice says if the model's loss ignores the number of targets in the step: the Trainer then adds up the
+    means of micro-batches, or averages them.
+    """
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    ids = torch.randint(1, vocabulary, (1, _LENGTH))
+    labels = ids.clone()
+    labels[:, :_MASKED] = -100
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits
+        own = _own_loss(model, ids, labels)
+    if own is None:
+        return
+    kind = type(model).__name__
+    if bool((logits - logits[:, :1]).abs().max() <= _APART * logits.abs().max()):
+        raise OtherLossError(
+            f"config.json: {kind} with random weights predicts the same after every token of a trial row, so "
+            "that its loss does not tell which token each label is learned from; name another class, or "
+            "train with transformers' Trainer"
+        )
+    count = _LENGTH - _MASKED
+    total = functional.cross_entropy(logits[0, :-1].float(), labels[0, 1:], reduction="sum")
+    if _equal(own * _TOKENS_OF_STEP, total):
+        return
+    if not _equal(own * count, total):
+        raise OtherLossError(
+            f"config.json: {kind} has a loss of its own: expected that of each label from the tokens before "
+            f"it ({float(total) / count:.4g} on a trial row), got {float(own):.4g}; fastsft trains causal "
+            "language models: name another class of model, or train with transformers' Trainer"
+        )
+    warn_once(
+        f"{kind} has no loss over all tokens of a step: transformers' Trainer {_trainers_mean(model)}; "
+        "fastsft divides by the tokens of the step"
+    )
+
+
+def _trainers_mean(model: PreTrainedModel) -> str:
+    """Describe how transformers' Trainer averages the loss, by its rule model_accepts_loss_kwargs."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    if getattr(model, "accepts_loss_kwargs", takes_any):
+        return (
+            "adds up the means of a step's micro-batches (of all ranks, with "
+            "--average_tokens_across_devices True): its losses and gradients are as many times as large"
+        )
+    return "trains with the mean of the means of micro-batches (as --loss_norm micro_batch does)"
+
+
+def _own_loss(model: PreTrainedModel, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
+    """Return the model's loss, with num_items_in_batch if it accepts that; None if it has no loss."""
+    count = torch.tensor(_TOKENS_OF_STEP)
+    for more in ({"num_items_in_batch": count}, {}):
+        try:
+            loss: torch.Tensor | None = model(input_ids=ids, labels=labels, use_cache=False, **more).loss
+        except FAULTS:  # this class does not accept the argument
+            continue
+        return loss
+    return None
+
+
+def _equal(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((actual - expected).abs() <= _LOSS_TOLERANCE * expected.abs())

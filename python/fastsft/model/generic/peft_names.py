@@ -1,20 +1,19 @@
-"""Names of parameters with peft's modules around them, and without."""
+"""Removes peft's wrappers from parameter names."""
 
 from __future__ import annotations
 
 import re
 
-# What peft puts into names: of a layer with adapters, once for each parameter of it that is adapted by itself
-# (experts), and of the adapter named default.
+# peft inserts base_layer into names of adapted layers (for experts once per adapted parameter), and default.
 _LAYERS = re.compile(r"(?<=\.)base_layer\.(?=(?:base_layer\.)*[^.]+$)")
 _DEFAULT = re.compile(r"(?<=\.lora_[AB]\.)default\.(?=weight$)")
 
 
 def base_name(name: str) -> str:
-    """The name of a parameter as the model has it without peft's modules, and of adapters as its files do."""
+    """Return a parameter's name in the model without peft, or an adapter's name in peft's files."""
     return _DEFAULT.sub("", without_layers(name))
 
 
 def without_layers(name: str) -> str:
-    """`name`, of a parameter of the model without `base_layer`; names of adapters stay as they are."""
+    """Remove `base_layer` from a parameter's name."""
     return _LAYERS.sub("", name)

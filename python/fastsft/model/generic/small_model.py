@@ -1,16 +1,20 @@
-"""The configuration of a small model with the parts of a large one, whose switches short rows pass."""
+"""Makes a small model for trials, with every kind of layer and switches small enough for short rows.
+
+A switch is a setting that may be compared with a row's length: windows, chunks, blocks, floors.
+"""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from fastsft.model.generic.empty_model import FAULTS
-from fastsft.model.generic.layer_kinds import LAYER_COUNTS, has_kinds_of, layers_with_all_kinds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,7 +23,7 @@ Config = Mapping[str, Any]
 Make = Callable[[dict[str, Any]], "PreTrainedModel"]
 _Path = tuple[str, ...]
 _Shapes = dict[str, tuple[int, ...]]
-# The most a size of the small model may be, by its names in configurations.
+# Largest sizes of the small model, by their names in configurations.
 _SMALLER = {
     "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64, "emb_dim": 64,
     "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
@@ -35,48 +39,52 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _POSITION = re.compile(
     r"position_embeddings|(n|max)_positions|n_ctx|seq_len|seq_length|context_length|max_length"
 )
-# Sizes of parameters, numbers of layers and marks: none of them is looked at as a switch.
+# Sizes of parameters, numbers of layers, token ids: no switches.
 _NO_SWITCH = re.compile(
     r"(_ids?|_index|_token|_version|seed|theta|section)$|dim|rank|heads?$|width|experts|embed|hidden|"
     r"intermediate|vocab|ffn|kernel|layer|pattern|interval|period|offset|every|embd|inner|group"
 )
 _IS_SWITCH = re.compile(r"window|chunk|block|floor|topk|top_k|extent")
-_POSITIONS, _SWITCH = 32, 4  # the most of tables and scalings of positions, and of any other switch
+_POSITIONS, _SWITCH = 32, 4  # largest number of positions, and largest value of any other switch
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_FEWEST_LAYERS = 8  # most patterns in a class's code are shorter
+_NOT_SETTINGS = ("training", "forward")  # attributes: the mode, and the wrapper of a Block
+_LAYER_NUMBER = ("idx", "index", "layer_id", "block_id", "layer_num", "depth")  # in attribute names
 
 
 def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
-    """A small model of `model`'s configuration, by `make`: each kind of layer, and every switch shrunk."""
+    """Make a small model of `model`'s configuration, with each kind of layer and every switch reduced."""
     config = model.config.to_dict()
     depth = layers_with_all_kinds(model)
-    made = _shrunk_model(make, smaller(config, depth))
-    if not has_kinds_of(made, model):  # a pattern that counts from the last layer
-        made = _shrunk_model(make, smaller(config, None))
-    return made
+    small = _make_small(make, smaller(config, depth))
+    if not has_kinds_of(small, model):  # a pattern may count from the last layer
+        small = _make_small(make, smaller(config, None))
+    return small
 
 
 def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedModel:
     """Make a `small_model` with as many layers as `model`: parameters have the same names."""
-    return _shrunk_model(make, smaller(model.config.to_dict(), None))
+    return _make_small(make, smaller(model.config.to_dict(), None))
 
 
 def smaller(config: Config, depth: int | None) -> dict[str, Any]:
-    """`config` of a small model with the same parts and the first `depth` layers; None: all layers."""
+    """Return the configuration of a small model with the first `depth` layers; None: all layers."""
     count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
     kept = count if depth is None else min(depth, count)
-    made: dict[str, Any] = {}
+    small: dict[str, Any] = {}
     for name, given in config.items():
-        if not isinstance(name, str):  # words of labels by their numbers
-            made[name] = given
+        if not isinstance(name, str):  # id2label has numbers as keys
+            small[name] = given
             continue
         value = _of_first_layers(given, count, kept) if kept < count else given
         most = kept if name in LAYER_COUNTS else _most(name)
         if isinstance(value, Mapping):
-            made[name] = smaller(value, depth)
+            small[name] = smaller(value, depth)
         else:
-            made[name] = value if most is None else _at_most(value, most)
+            small[name] = value if most is None else _at_most(value, most)
     if config.get("num_attention_heads") == config.get("num_key_value_heads") is not None:
-        made["num_key_value_heads"] = made["num_attention_heads"]
-    return {**made, **dict.fromkeys(_IDS, 0)} if "vocab_size" in config else made
+        small["num_key_value_heads"] = small["num_attention_heads"]
+    return {**small, **dict.fromkeys(_IDS, 0)} if "vocab_size" in config else small
 
 
 def _most(name: str) -> int | None:
@@ -85,32 +93,32 @@ def _most(name: str) -> int | None:
 
 def _at_most(value: Any, most: int) -> Any:
     if isinstance(value, list):
-        return [_at_most(each, most) for each in value]
+        return [_at_most(item, most) for item in value]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return min(value, most)
 
 
 def _of_first_layers(value: Any, count: int, kept: int) -> Any:
-    """A list with an entry a layer, numbers of layers, or settings by number of layer; else as it is."""
+    """Cut a list with an entry per layer, a list of layer numbers, or a mapping by layer number."""
     if isinstance(value, Mapping) and value and all(str(key).isdigit() for key in value):
-        return {key: each for key, each in value.items() if int(key) < kept}
+        return {key: setting for key, setting in value.items() if int(key) < kept}
     if not isinstance(value, list):
         return value
     if len(value) == count:
         return value[:kept]
-    is_number = all(isinstance(each, int) and 0 <= each < count for each in value)
-    return [each for each in value if each < kept] if is_number and len(set(value)) == len(value) else value
+    are_layers = all(isinstance(item, int) and 0 <= item < count for item in value)
+    return [item for item in value if item < kept] if are_layers and len(set(value)) == len(value) else value
 
 
-def _shrunk_model(make: Make, config: dict[str, Any]) -> PreTrainedModel:
-    made = make(config)
+def _make_small(make: Make, config: dict[str, Any]) -> PreTrainedModel:
+    small = make(config)
     switches = list(_switches(config))
-    return make(_shrunk(make, config, switches, _shapes(made))) if switches else made
+    return make(_reduce_switches(make, config, switches, _shapes(small))) if switches else small
 
 
 def _switches(config: Config, path: _Path = ()) -> Iterator[_Path]:
-    """Places of numbers that may be lengths: of windows, chunks, blocks, floors."""
+    """Yield the paths in `config` of settings that may be switches."""
     for name, value in config.items():
         if not isinstance(name, str):
             continue
@@ -130,12 +138,14 @@ def _may_be_switch(name: str, value: Any) -> bool:
     return is_whole and (is_named or not _NO_SWITCH.search(name))
 
 
-def _shrunk(make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes) -> dict[str, Any]:
-    """`config` with those of `switches` at most 4 that change no parameter's shape."""
+def _reduce_switches(
+    make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes
+) -> dict[str, Any]:
+    """Reduce those of `switches` to at most 4 that change no parameter's shape."""
     changed = copy.deepcopy(config)
     for *path, name in switches:
-        place = reduce(getitem, path, changed)
-        place[name] = _at_most(place[name], _SWITCH)
+        settings = reduce(getitem, path, changed)
+        settings[name] = _at_most(settings[name], _SWITCH)
     try:
         if _shapes(make(changed)) == shapes:
             return changed
@@ -144,8 +154,89 @@ def _shrunk(make: Make, config: dict[str, Any], switches: list[_Path], shapes: _
     if len(switches) == 1:
         return config
     half = len(switches) // 2
-    return _shrunk(make, _shrunk(make, config, switches[:half], shapes), switches[half:], shapes)
+    config = _reduce_switches(make, config, switches[:half], shapes)
+    return _reduce_switches(make, config, switches[half:], shapes)
 
 
 def _shapes(model: PreTrainedModel) -> _Shapes:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def layers_with_all_kinds(model: PreTrainedModel) -> int:
+    """Return how many first layers include each kind of layer; at least 8, or all that there are."""
+    count = _count(model)
+    if count is None:
+        return _FEWEST_LAYERS
+    if not (lists := _lists(model, count)):
+        return count
+    return max(_first_with_all(_kinds(model, layers, count, exact=True)) for layers in lists)
+
+
+def has_kinds_of(small: PreTrainedModel, model: PreTrainedModel) -> bool:
+    """Return True if `small` has a layer of each kind of `model`, ignoring sizes."""
+    kinds: list[list[set[Hashable]]] = []
+    for candidate in (small, model):
+        count = _count(candidate)
+        lists = _lists(candidate, count) if count is not None else []
+        kinds.append([set(_kinds(candidate, layers, count or 0, exact=False)) for layers in lists])
+    return len(kinds[0]) == len(kinds[1]) and all(b <= a for a, b in zip(*kinds, strict=True))
+
+
+def _count(model: PreTrainedModel) -> int | None:
+    config = model.config.get_text_config()
+    counts = (getattr(config, name, None) for name in LAYER_COUNTS)
+    return next((count for count in counts if isinstance(count, int)), None)
+
+
+def _lists(model: PreTrainedModel, count: int) -> list[nn.ModuleList]:
+    return [
+        module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == count
+    ]
+
+
+def _first_with_all(kinds: Sequence[Hashable]) -> int:
+    first = {kind: at for at, kind in reversed(list(enumerate(kinds)))}
+    return max(min(_FEWEST_LAYERS, len(kinds)), *(at + 1 for at in first.values()))
+
+
+def _kinds(model: PreTrainedModel, layers: nn.ModuleList, count: int, *, exact: bool) -> list[Hashable]:
+    """Describe each layer by its modules, their settings, and its entries in the configuration's lists.
+
+    exact: include integers, which differ in a smaller model.
+    """
+    config = model.config.get_text_config().to_dict()
+    lists = [value for value in config.values() if isinstance(value, list) and len(value) == count]
+    return [
+        (*_modules(layer, exact=exact), *(_entry(values, at, exact=exact) for values in lists))
+        for at, layer in enumerate(layers)
+    ]
+
+
+def _entry(values: list[Any], at: int, *, exact: bool) -> Hashable:
+    if values == list(range(len(values))):  # layer numbers
+        return True
+    return _value(values[at], exact=exact)
+
+
+def _modules(layer: nn.Module, *, exact: bool) -> list[Hashable]:
+    return [
+        (name, type(module), tuple(module._parameters), _settings(vars(module), exact=exact))
+        for name, module in layer.named_modules()
+    ]
+
+
+def _settings(values: Mapping[str, Any], *, exact: bool) -> Hashable:
+    return tuple(
+        (name, _value(value, exact=exact))
+        for name, value in values.items()
+        if not name.startswith("_")
+        and name not in _NOT_SETTINGS
+        and not any(part in name for part in _LAYER_NUMBER)
+    )
+
+
+def _value(value: object, *, exact: bool) -> Hashable:
+    """Return the value, or its type: floats often depend on the layer's number."""
+    if value is None or isinstance(value, bool | str) or (exact and isinstance(value, int)):
+        return value
+    return type(value).__name__

@@ -1,4 +1,4 @@
-"""A directory of a vision-text model, whose text decoder is trained on text; the rest is carried."""
+"""VisionTextModel: a vision-text directory whose text decoder is trained; the rest is saved unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.model.generic.causal_lm import GenericCausalLM
 from fastsft.model.generic.empty_model import empty_of, library_config
-from fastsft.model.generic.whole_model import WholeModel, as_part
+from fastsft.model.generic.stored_tensors import WholeModel, as_part
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.stored_weights import DTYPES, StoredTensor
 from fastsft.ranks.process_group import Groups
@@ -23,7 +23,7 @@ from fastsft.runtime.regular_files import file_inside, read_text
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Files of processors: transformers opens a vision-text model with them.
+# Processor files, which transformers needs to open a vision-text model.
 _PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",
@@ -31,16 +31,16 @@ _PROCESSOR_FILES = (
     "image_processor_config.json",
     "chat_template.json",
 )
-_SAVED = ("float32", "bfloat16", "float16")  # types that the engine saves in
+_SAVED = ("float32", "bfloat16", "float16")  # types in which the engine saves
 
 
 class VisionTextModel(GenericCausalLM):
-    """Computes transformers' causal language model of `text_config`, with the names of the whole model."""
+    """Computes transformers' causal language model of `text_config`, with names of the vision-text model."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         super().__init__(source_directory, config)
         self._padding_idx = getattr(self._text_config, "pad_token_id", None)
-        self._along = {
+        self._processor_files = {
             name: read_text(path)
             for name in _PROCESSOR_FILES
             if (path := file_inside(self.source_directory, name)) is not None
@@ -48,31 +48,29 @@ class VisionTextModel(GenericCausalLM):
         self._keeps_types = True
 
     def code_files(self) -> dict[str, str]:
-        """The files of processors, as they are."""
-        return self._along
+        return self._processor_files
 
     def class_name(self) -> str:
-        """Of the whole model."""
         return type(self._whole.model).__name__
 
     @property
     def engine_words(self) -> str:
-        """The line of the start page, with the parts that are trained and the parts that are not."""
-        rest = sum(each.count for each in self.carried())
-        trained = sum(one.numel for unit in self._plain.units for one in unit.parameters)
+        """The engine's line on the start page, with the sizes of the trained and the other parts."""
+        rest = sum(entry.count for entry in self.carried())
+        trained = sum(info.numel for info in self._parameters())
         return (
             f"{super().engine_words}; of {self.class_name()} the text decoder is trained ({trained:,} "
             f"parameters), and the rest is frozen and saved as it is ({rest:,}: {self._parts_of_rest()})"
         )
 
     def engine_config(self) -> dict[str, Any]:
-        """The text configuration, which the engine computes by."""
+        """Return the text configuration."""
         config: dict[str, Any] = json.loads(self._text_config.to_json_string(use_diff=False))
         return {**config, "pad_token_id": self._padding_idx, "tie_word_embeddings": self._ties}
 
     @property
     def _ties(self) -> bool:
-        """True where the head of the whole model is its embedding; its two configurations may differ."""
+        """True if the vision-text model ties its head; its outer and text configurations may disagree."""
         whole = self._whole.model
         heads = [module for name, module in whole.named_modules() if name.rpartition(".")[2] == "lm_head"]
         return len(heads) == 1 and heads[0].weight is whole.get_input_embeddings().weight
@@ -100,36 +98,35 @@ class VisionTextModel(GenericCausalLM):
         return super()._engine_options(args, groups, recompute)
 
     def _tell_rest(self) -> None:
-        """Nothing: the start page says it."""
+        pass  # `engine_words` tells it on the start page
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Tensors of another type than most keep it, as well."""
+        """Let saves keep also the types of trained tensors that differ from most."""
         super()._keep_rest(engine)
-        for name, in_file in self._sorted.names.items() if self._keeps_types else ():
+        for name, in_file in self._match.names.items() if self._keeps_types else ():
             dtype = DTYPES.get(self._files.tensors[in_file].dtype)
             if dtype in _SAVED and dtype != self.weights_dtype():
                 _C.save_in_own_type(engine, name, dtype)
 
     def carried(self) -> list[StoredTensor]:
-        """All that is not the text decoder's."""
         return super().carried() if self._in_files else []
 
     @cached_property
     def _in_files(self) -> frozenset[str]:
-        """Names; none where there is only a configuration, such as of a plan."""
+        """Tensor names in the files; none if there is only a configuration, as for a plan."""
         try:
             return frozenset(self._files.tensors)
         except ValueError:
             return frozenset()
 
     def _parts_of_rest(self) -> str:
-        """The modules of the whole model that tensors of the rest belong to: model.vision_tower, ..."""
-        found = (self._whole.name_in_memory(each.name).split(".")[:2] for each in self.carried())
-        return ", ".join(dict.fromkeys(".".join(each) for each in found)) or "nothing"
+        """List the modules, such as model.vision_tower, of the tensors that are not trained."""
+        paths = (self._whole.name_in_memory(entry.name).split(".")[:2] for entry in self.carried())
+        return ", ".join(dict.fromkeys(".".join(path) for path in paths)) or "nothing"
 
 
 def _for_installed(config: ModelConfig) -> dict[str, Any]:
-    """`config` with a text configuration in the words of the installed transformers."""
+    """Return `config` with a text configuration in the keys of the installed transformers."""
     text, is_older = config.get("text_config"), int(transformers.__version__.split(".")[0]) < 5
     if (
         not is_older

@@ -1,38 +1,41 @@
-"""Weights of a model directory into the engine's shards, by the names of transformers' model."""
+"""Weight files of a generic model: matched to its tensors by name, loaded, and carried into saves.
+
+A name in the files may have the base model's prefix or not, may be that of a tied tensor, and may be renamed
+by transformers on loading.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft import _C
+from fastsft.model.generic.generic_model import GenericModel
 from fastsft.model.generic.peft_names import base_name
-from fastsft.model.generic.placement import Unit
-from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory
-from fastsft.model.generic.whole_model import whole_model
-from fastsft.model.stored_weights import DTYPES, StoredWeights
-from fastsft.ranks.agreement import Agreement
-from fastsft.runtime.messages import warn_once
+from fastsft.model.generic.stored_tensors import buffer_names, name_in_memory, whole_model
+from fastsft.model.generic.units import Unit
+from fastsft.model.stored_weights import DTYPES, StoredWeights, UnitLayout, bits_of, stored_dtype
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.messages import tell, warn_once
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
-    from fastsft import _C
+_SHOWN = 3
 
 
 def load_generic_weights(
     engine: _C.Engine, model: PreTrainedModel, units: list[Unit], directory: str | Path
 ) -> None:
-    """Fill the engine's masters tensor by tensor; collective.
+    """Fill the engine's master weights tensor by tensor. Collective.
 
-    Of safetensors a rank touches the bytes of its own shards only. ValueError lists tensors that are missing,
-    unknown or of another shape.
+    ValueError lists tensors that are missing, unknown or of another shape.
     """
-    from fastsft import _C
-
-    agreement = Agreement(f"loading {directory}")
+    agreement = AllOrNone(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
     agreement.settle(None)
     _C.publish_weights(engine)
@@ -42,29 +45,30 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
     stored = StoredWeights(directory)
     if stored.problems:
         raise ValueError(stored.problems[0])
-    sorted_ = sort_names(model, units, stored.tensors)
-    for name, file_name in sorted_.names.items():
+    match = match_names(model, units, stored.tensors)
+    for name, file_name in match.names.items():
         entry = stored.tensors[file_name]
         loader.set(name, stored.read(file_name), str(entry.file))
-    for name in sorted_.tables:
+    for name in match.tables:
         warn_once(f"{name} of the files is a table that the model computes itself: not read")
-    own = (one for unit in units for one in unit.parameters if not one.is_adapter)
-    wanted = {tensor.name for one in own for tensor in one.tensors}
-    others = sorted_.carried if wanted - sorted_.names.keys() else []  # what is missing may have their names
-    for name in (*sorted_.without_place, *others):
+    infos = (info for unit in units for info in unit.parameters if not info.is_adapter)
+    expected = {tensor.name for info in infos for tensor in info.tensors}
+    # If tensors are missing, the loader names the unknown ones, too: they may be the same, renamed.
+    unknown = match.carried if expected - match.names.keys() else []
+    for name in (*match.without_place, *unknown):
         if stored.tensors[name].dtype in DTYPES:
             loader.set(name, stored.read(name), str(stored.tensors[name].file))
     loader.finish(str(directory))
 
 
 @dataclass
-class SortedNames:
-    """The tensors of a model's files.
+class NameMatch:
+    """The tensors of weight files by their use.
 
-    names: of the model's, each with its name there. buffers: likewise, of buffers that hold no floating-point
-    numbers. copies: a name in `names`, and a second one of the same tied tensor. tables: that the model
-    computes. ignored: left out by transformers. carried: with no place in the model, saved as they are.
-    without_place: a tensor of the model under a further name. missing: buffers that no file has.
+    names: the model's name -> the file's. buffers: the same for integer buffers. copies: a file's name in
+    `names`, and another name of the same tied tensor. tables: computed by the model. ignored: by
+    transformers. carried: unknown to the model, saved unchanged. without_place: a model's tensor under a
+    second name. missing: integer buffers that no file has.
     """
 
     names: dict[str, str]
@@ -77,44 +81,42 @@ class SortedNames:
     missing: list[str] = field(default_factory=list)
 
 
-def sort_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> SortedNames:
-    """The places of all tensors `stored` of a directory."""
-    found = SortedNames(tensor_names(model, units, stored))
+def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> NameMatch:
+    """Match all names `stored` in weight files to the tensors of `model`."""
+    match = NameMatch(tensor_names(model, units, stored))
     prefix, tied = _prefix(model), aliases(model, units)
     for name, in_files in buffer_names(model).items():
-        match = next((each for each in spellings(in_files, prefix) if each in stored), None)
-        if match is None:
-            found.missing.append(in_files)
+        spelling = next((name for name in spellings(in_files, prefix) if name in stored), None)
+        if spelling is None:
+            match.missing.append(in_files)
         else:
-            found.buffers[name] = match
-    patterns = _read_past(model)
-    used = {*found.names.values(), *found.buffers.values()}
+            match.buffers[name] = spelling
+    patterns = _ignored_patterns(model)
+    used = {*match.names.values(), *match.buffers.values()}
     for name in stored:
-        known = [
-            each for spelling in (name, name_in_memory(model, name)) for each in spellings(spelling, prefix)
-        ]
         if name in used:
             continue
-        owner = next((found.names.get(tied[each]) for each in known if each in tied), None)
+        in_memory = [*spellings(name, prefix), *spellings(name_in_memory(model, name), prefix)]
+        owner = next((match.names.get(tied[alias]) for alias in in_memory if alias in tied), None)
         if owner is not None:
-            found.copies.append((owner, name))
-        elif any(each.search(name) for each in patterns):
-            found.ignored.append(name)
+            match.copies.append((owner, name))
+        elif any(pattern.search(name) for pattern in patterns):
+            match.ignored.append(name)
         elif is_table(model, name, prefix):
-            found.tables.append(name)
-        elif any(each in found.names for each in known):
-            found.without_place.append(name)
+            match.tables.append(name)
+        elif any(spelling in match.names for spelling in in_memory):
+            match.without_place.append(name)
         else:
-            found.carried.append(name)
-    return found
+            match.carried.append(name)
+    return match
 
 
-def _read_past(model: PreTrainedModel) -> list[re.Pattern[str]]:
-    """Patterns of names that transformers leaves out; none of a part of another model, whose rest is kept."""
+def _ignored_patterns(model: PreTrainedModel) -> list[re.Pattern[str]]:
+    """Return patterns of names that transformers ignores; none for a text decoder, whose rest is carried."""
     if whole_model(model) is not None:
         return []
-    found = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
-    return [re.compile(each) for each in found]
+    patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+    return [re.compile(pattern) for pattern in patterns]
 
 
 def _prefix(model: PreTrainedModel) -> str:
@@ -122,54 +124,125 @@ def _prefix(model: PreTrainedModel) -> str:
 
 
 def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
-    """The tensors of the model that `stored` has, each with its name there.
-
-    A name may lack the prefix of the base model, or have it too much, as transformers allows; a tied
-    tensor has one name of several; a class of transformers 4 may rename what it loads.
-    """
+    """Return the model's tensors that `stored` has: the model's name -> the file's."""
     prefix = _prefix(model)
     by_memory = {name_in_memory(model, name): name for name in stored}
-    others: dict[str, list[str]] = {}
+    aliases_of: dict[str, list[str]] = {}
     for alias, name in aliases(model, units).items():
-        others.setdefault(name, []).append(alias)
-    found = {}
-    for one in (each for unit in units for each in unit.parameters):
-        for tensor in one.stored:
-            is_alone = len(one.stored) == 1 and tensor.within is None
-            more = (
-                (one.name, *others.get(one.name, ()), by_memory.get(one.name, one.name)) if is_alone else ()
-            )
-            names = (each for name in (tensor.name, *more) for each in spellings(name, prefix))
-            match = next((each for each in names if each in stored), None)
-            if match is not None:
-                found[tensor.name] = match
-    return found
+        aliases_of.setdefault(name, []).append(alias)
+    names = {}
+    for info in (info for unit in units for info in unit.parameters):
+        for tensor in info.stored:
+            candidates = [tensor.name]
+            if len(info.stored) == 1 and tensor.within is None:
+                candidates += [info.name, *aliases_of.get(info.name, ()), by_memory.get(info.name, info.name)]
+            spelled = (name for candidate in candidates for name in spellings(candidate, prefix))
+            in_files = next((name for name in spelled if name in stored), None)
+            if in_files is not None:
+                names[tensor.name] = in_files
+    return names
 
 
 def spellings(name: str, prefix: str) -> list[str]:
-    """Under which names files may have it."""
+    """Return the names that files may have for `name`: with or without the base model's prefix."""
     return [name, name.removeprefix(prefix), prefix + name]
 
 
 def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
-    """Further names of tied tensors, each with the name that is trained and saved."""
-    found: dict[int, dict[str, str]] = {}
+    """Return other names of tied tensors: the alias -> the name that is trained and saved."""
+    names_of: dict[int, dict[str, str]] = {}
     for unit in units:
-        for one in unit.parameters:
-            for module, short in one.owners:
-                found.setdefault(id(module), {})[short] = one.name
+        for info in unit.parameters:
+            for module, short in info.owners:
+                names_of.setdefault(id(module), {})[short] = info.name
     names = {}
     for prefix, module in model.named_modules():
-        for short, name in found.get(id(module), {}).items():
-            own = base_name(f"{prefix}.{short}" if prefix else short)
-            if own != name:
-                names[own] = name
+        for short, name in names_of.get(id(module), {}).items():
+            alias = base_name(f"{prefix}.{short}" if prefix else short)
+            if alias != name:
+                names[alias] = name
     return names
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
-    """True for a buffer of the model, which some releases of transformers saved."""
-    buffers = {each for each, _ in model.named_buffers()}
-    return any(each in buffers for each in spellings(name, prefix)) or name.endswith(
+    """Return True for a buffer that the model computes, and some releases of transformers saved."""
+    buffers = {buffer for buffer, _ in model.named_buffers()}
+    return any(spelling in buffers for spelling in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
     )
+
+
+class GenericForm:
+    """The WeightForm of a generic model. meta: the model without weights."""
+
+    def __init__(self, meta: GenericModel, stored: StoredWeights) -> None:
+        self._stored, self._shapes = stored, dict(parameter_shapes(meta))
+        self.match = match_names(meta.model, meta.units, stored.tensors)
+        self.names = self.match.names
+
+    def problems(self) -> list[str]:
+        missing = [name for name in self._shapes if name not in self.names]
+        problems = [f"missing: {name}" for name in (*missing, *self.match.missing)]
+        for name, in_files in self.names.items():
+            entry = self._stored.tensors[in_files]
+            if list(entry.shape) != self._shapes[name]:
+                problems.append(f"{in_files}: expected shape {self._shapes[name]}, got {list(entry.shape)}")
+            elif entry.dtype not in DTYPES:
+                problems.append(f"{in_files}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
+        return problems + [f"config.json has no place for {name}" for name in self.match.without_place]
+
+    def second_copies(self) -> list[tuple[str, str]]:
+        return self.match.copies
+
+    def unneeded(self) -> list[str]:
+        return [*self.match.tables, *self.match.ignored]
+
+
+def parameter_shapes(meta: GenericModel) -> list[tuple[str, list[int]]]:
+    """Return (name, shape) of the file tensors in unit order, without adapters."""
+    infos = (info for unit in meta.units for info in unit.parameters if not info.is_adapter)
+    return [(tensor.name, list(tensor.shape)) for info in infos for tensor in info.tensors]
+
+
+def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
+    """Return the layouts of the trained units, without digests."""
+    layouts: list[UnitLayout] = []
+    for (at, part), offsets in zip(meta.parts(trained=True), meta.layout.places, strict=True):
+        sizes = {tensor.name: tensor.numel for info in part for tensor in info.tensors}
+        size = max((first + sizes[name] for name, _, first in offsets), default=0)
+        tensors = [(name, list(shape), first) for name, shape, first in offsets]
+        layouts.append((meta.units[at].name, None, size, tensors))
+    return layouts
+
+
+def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
+    """Let saves of the engine's model include the tensors `names` of `stored`.
+
+    Safetensors stay open and are read at each save; pickled tensors are kept in memory.
+    """
+    for name in names:
+        entry = stored.tensors[name]
+        shape = list(entry.shape)
+        if stored.is_pickled:
+            _C.carry_values(engine, name, entry.dtype, shape, bytes(bits_of(stored.read_any(name))))
+        else:
+            _C.carry_from_file(engine, name, entry.dtype, shape, str(entry.file), stored.data_begin(name))
+
+
+def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
+    """Let saves of the engine's model include a copy of `value` under `name`."""
+    data = bytes(bits_of(value.detach().cpu().contiguous()))
+    _C.carry_values(engine, name, stored_dtype(value), list(value.shape), data)
+
+
+def tell_rest(carried: Sequence[str], ignored: Sequence[str], kind: str) -> None:
+    """Print notices about file tensors that the class `kind` does not have, or ignores."""
+    if carried:
+        tell(f"{kind} has no place for {_listed(carried)}: not trained, and saved as in the files")
+    if ignored:
+        tell(f"{kind} of transformers reads past {_listed(ignored)}: not trained, and not saved, as by it")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{len(names)} tensor{'' if len(names) == 1 else 's'} ({', '.join(names[:_SHOWN])}{more})"

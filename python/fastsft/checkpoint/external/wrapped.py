@@ -1,0 +1,88 @@
+"""Models of other libraries: what wraps them (DDP, FSDP, torch.compile), and how their DTensors become whole.
+
+Imports no module of a wrapper: a model cannot be wrapped by a library that nobody has imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
+
+_WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
+_PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+@functools.cache
+def clean_name(name: str) -> str:
+    """Remove the parts that wrappers put into a name of the state dict."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def clean_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield (prefix of its tensors' names, module) of every module, shared ones under each of their names."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        prefix = clean_name(name)
+        yield (f"{prefix}." if prefix else ""), module
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside DDP, DataParallel, FSDP1, torch.compile and activation checkpointing."""
+    while True:
+        inner = model.module if isinstance(model, _PARALLEL) else None
+        for name in _WRAPPERS:
+            inner = getattr(model, "_modules", {}).get(name, inner)
+        if inner is None:
+            return model
+        model = inner
+
+
+def is_fsdp1_wrapper(module: object) -> TypeIs[FullyShardedDataParallel]:
+    """True for a module of PyTorch's first FSDP."""
+    wrapper = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+    return wrapper is not None and isinstance(module, wrapper)
+
+
+def is_fsdp1(model: object) -> bool:
+    """True if PyTorch's first FSDP wraps the model or modules in it."""
+    modules = getattr(model, "modules", None)
+    return callable(modules) and any(map(is_fsdp1_wrapper, modules()))
+
+
+def fsdp1_buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
+    """Return the dtypes that buffers had before FSDP1's mixed precision cast them: FSDP1 saves these."""
+    dtypes: dict[str, torch.dtype] = {}
+    for prefix, module in clean_modules(model):
+        if is_fsdp1_wrapper(module) and module.mixed_precision.buffer_dtype is not None:
+            originals = getattr(module, "_buffer_name_to_orig_dtype", None) or {}
+            dtypes.update({clean_name(prefix + name): dtype for name, dtype in originals.items()})
+    return dtypes
+
+
+def is_dtensor(tensor: object) -> TypeIs[DTensor]:
+    """True for a DTensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def on_mesh(tensor: torch.Tensor, device_type: str) -> torch.Tensor:
+    """Move an offloaded tensor to the device on which its mesh communicates."""
+    return tensor if tensor.device.type == device_type else tensor.to(device_type)
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole values of a tensor on every rank. Collective for a DTensor."""
+    tensor = tensor.detach()
+    if not is_dtensor(tensor):
+        return tensor
+    whole: torch.Tensor = cast("DTensor", on_mesh(tensor, tensor.device_mesh.device_type)).full_tensor()
+    return whole

@@ -1,0 +1,173 @@
+"""Things to do before a run starts in an output directory: keep its template's date, resume after a restart
+of torchrun, and archive checkpoints that it does not continue.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fastsft import _C
+from fastsft.checkpoint.finished_run import RECORD_NAME
+from fastsft.checkpoint.load import newest_checkpoint
+from fastsft.checkpoint.run_identity import STATE_NAME
+from fastsft.checkpoint.state_files import MOST_STATE_BYTES
+from fastsft.data.chat.labelling import DATE
+from fastsft.ranks.exchange import on_rank0
+from fastsft.ranks.torchrun_job import starts_of_job
+from fastsft.runtime.messages import tell
+from fastsft.runtime.protected import removed
+from fastsft.runtime.regular_files import read_json
+from fastsft.runtime.standard_streams import say
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+
+T = TypeVar("T")
+
+
+def restore_template_date(data_args: T, args: TrainingArguments) -> T:
+    """Return DataArguments with the day that the resumed run gave its chat template. Collective.
+
+    A copy, or `data_args` itself: if they name a day, if nothing is resumed, or if the template asked for no
+    day.
+    """
+    if getattr(data_args, DATE, None) is not None or args.no_resume:
+        return data_args
+    day = on_rank0("reading when the run was begun", lambda: _first_day(args))
+    if not day:
+        return data_args
+    dated = copy.copy(data_args)
+    setattr(dated, DATE, day)
+    return dated
+
+
+def _first_day(args: TrainingArguments) -> str:
+    for path in _records(args):
+        try:
+            content = read_json(path, MOST_STATE_BYTES)
+            request = content.get("request", content)
+            return date.fromisoformat(request[DATE]).isoformat()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue  # faults of a checkpoint are told when it is verified
+    return ""
+
+
+def _records(args: TrainingArguments) -> Iterator[Path]:
+    """Yield the files that may name the day, the newest first."""
+    named, folder = args.resume_from_checkpoint, Path(args.output_dir or ".")
+    if isinstance(named, str):
+        yield Path(named) / STATE_NAME
+    elif folder.is_dir():
+        yield from (folder / name / STATE_NAME for name in reversed(_C.list_checkpoints(str(folder))))
+        yield folder / RECORD_NAME
+
+
+def resume_after_torchrun_restart(args: TrainingArguments) -> None:
+    """Ignore --no_resume and --resume_from_checkpoint if this job has a checkpoint of its own. Collective.
+
+    These flags say how a job begins. If torchrun has started its ranks again, and `output_dir` has a
+    checkpoint of the same job that can be resumed, `args` lose them, with a line, and the run resumes as
+    without them. Checkpoints of other runs do not count.
+    """
+    named = isinstance(args.resume_from_checkpoint, str)
+    if not named and not args.no_resume:
+        return
+    starts = starts_of_job()
+    checkpoint = newest_checkpoint(args.output_dir or ".", restarts=starts) if starts else None
+    if checkpoint is None:
+        return
+    flag = f"--resume_from_checkpoint {args.resume_from_checkpoint}" if named else "--no_resume True"
+    tell(
+        f"torchrun started the ranks again: {flag} was for the first start of this job, which goes on from "
+        f"{checkpoint}, its own"
+    )
+    args.resume_from_checkpoint, args.no_resume = None, False
+
+
+def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
+    """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>. Collective.
+
+    For a run that starts from step 0: its rotation would count earlier checkpoints, and the next resume would
+    take one. Nothing is deleted; rank 0 prints a line if there were any. A link is renamed itself.
+    Directories of other programs stay. ValueError, before anything is renamed, if `source`, the model that
+    the run begins with, is in one of the checkpoints.
+    """
+    what = f"putting the checkpoints of {output_dir} aside"
+    on_rank0(what, lambda: _archive(Path(output_dir), "--no_resume", lambda name: True, source))
+
+
+def archive_abandoned(
+    output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
+) -> None:
+    """Archive, as `archive_checkpoints`, those that a run from `checkpoint` leaves behind. Collective.
+
+    These are the checkpoints of later steps, or all if `checkpoint` is None (the run starts from step 0) or
+    outside `output_dir`: the next automatic resume would take one of them for the end of this run.
+    """
+    what = f"putting checkpoints of {output_dir} aside"
+    on_rank0(what, lambda: _archive_abandoned(Path(output_dir), checkpoint, source))
+
+
+def _archive_abandoned(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
+    # The path itself, and not the target of a link.
+    path = Path(os.path.abspath(checkpoint or ""))
+    own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
+    step = _step_of(path.name) if own else None
+    why = "starting from step 0" if checkpoint is None else f"going on from {checkpoint}"
+
+    def is_abandoned(name: str) -> bool:
+        return step is None or (_step_of(name) or 0) > step
+
+    _archive(output_dir, why, is_abandoned, source)
+
+
+def _step_of(name: str) -> int | None:
+    """Return the step in the name `checkpoint-<step>`; None for other names."""
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == "checkpoint" and number.isdigit() else None
+
+
+def _archive(output_dir: Path, why: str, is_meant: Callable[[str], bool], source: str | Path | None) -> None:
+    there = _C.list_checkpoints(str(output_dir), links=True) if output_dir.is_dir() else []
+    names = [name for name in there if is_meant(name) and _is_ours(output_dir / name)]
+    if not names:
+        return
+    _check_source(output_dir, why, names, source)
+    stamp = time.strftime("previous-%Y%m%dT%H%M%SZ", time.gmtime())
+    tries = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    prefix = next(name for name in tries if not list(output_dir.glob(f"{name}-checkpoint-*")))
+    moved = [name for name in names if _rename(output_dir / name, output_dir / f"{prefix}-{name}")]
+    if moved:
+        _C.sync_directory(str(output_dir))
+        say(f"{why}: {', '.join(moved)} in {output_dir} are now called {prefix}-*")
+
+
+def _rename(path: Path, target: Path) -> bool:
+    """Rename a checkpoint; False, with a line, if it is protected."""
+    return removed(lambda: path.rename(target), path)
+
+
+def _is_ours(path: Path) -> bool:
+    """True for a checkpoint of fastsft, or a link to one."""
+    return bool(_C.holds_manifest(os.path.realpath(path)))
+
+
+def _check_source(output_dir: Path, why: str, names: list[str], source: str | Path | None) -> None:
+    if source is None:
+        return
+    inside = Path(source).resolve()
+    for name in names:
+        place = (output_dir / name).resolve()
+        if inside == place or place in inside.parents:
+            raise ValueError(
+                f"{source}: the model that the run begins with is in {output_dir / name}, a checkpoint of "
+                f"--output_dir that would get another name ({why}); copy or rename it first (mv "
+                f"{output_dir / name} {output_dir / 'base'}), or choose another --output_dir"
+            )

@@ -1,0 +1,45 @@
+"""Describe things that a script has changed, and refuse them in one message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """An object or attribute `where` that is `found`, while the engine computes `native`."""
+
+    where: str
+    found: str
+    native: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.found}; fastsft would compute {self.native}; {self.way_out}"
+
+
+def refuse(alterations: list[Alteration], caller: str) -> None:
+    """Raise a ValueError that names the first alteration of each kind, if there are any."""
+    if not alterations:
+        return
+    kinds: dict[tuple[str, str], list[Alteration]] = {}
+    for alteration in dict.fromkeys(alterations):
+        kinds.setdefault((alteration.found, alteration.native), []).append(alteration)
+    lines = [_line(same) for same in list(kinds.values())[:_SHOWN]]
+    rest = len(kinds) - len(lines)
+    more = f" (and {rest} more)" if rest else ""
+    raise ValueError(f"{caller}: " + " | ".join(lines) + more)
+
+
+def _line(same: list[Alteration]) -> str:
+    first = same[0]
+    others = f" (and {len(same) - 1} more like it)" if len(same) > 1 else ""
+    return f"{first.where} {first.found}{others}; fastsft would compute {first.native}; {first.way_out}"
+
+
+def path_of(name: str) -> str:
+    """Return `layers.3.mlp` as a script writes it: `model.layers[3].mlp`."""
+    parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part]
+    return "model" + "".join(parts)

@@ -1,0 +1,170 @@
+"""Opens a model, of a directory or given as an object, and chooses the engine that computes it.
+
+native: the C++ kernels of a family. generic: transformers' forward and backward around the same shards and
+optimizer, for all other models. `why_generic` says why, for the start page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from fastsft.model.alterations.alteration import refuse
+from fastsft.model.alterations.hooks import hooks_of
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.family import (
+    check_decoder,
+    check_dropouts,
+    check_family,
+    check_floats,
+    check_model_code,
+    check_vision_text,
+    has_model_code,
+    is_known_to_library,
+    is_native,
+    is_vision_text,
+)
+from fastsft.model.loaded_model import LoadedModel
+from fastsft.model.model_config import ModelConfig, config_directory, model_config, model_directory
+from fastsft.model.native_support import why_not_native
+from fastsft.runtime.messages import warn_once
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def open_model(
+    model_name_or_path: str,
+    *,
+    cache_dir: str | None = None,
+    engine: str = "auto",
+    trust_remote_code: bool = False,
+) -> CausalLM:
+    """Open the model of a directory or hub name with the engine of --engine. ValueError as `model_of`.
+
+    For a hub model config.json is downloaded and checked first, so that a refused model costs no more.
+    """
+    folder = config_directory(model_name_or_path, cache_dir)
+    config = model_config(str(folder))
+    _why_generic(config, engine, folder, runs_code=trust_remote_code and has_model_code(config))
+    directory = model_directory(model_name_or_path, cache_dir, has_code=trust_remote_code)
+    return model_of(config, directory, engine=engine, trust_remote_code=trust_remote_code)
+
+
+def model_of(
+    config: ModelConfig, directory: Path, *, engine: str = "auto", trust_remote_code: bool = False
+) -> CausalLM:
+    """Make the model of `directory` by the content of its config.json; no weights are read.
+
+    engine: auto is native if the native engine computes every setting of `config`, else generic.
+    trust_remote_code: the generic engine runs a model class of the directory. ValueError for a family that
+    neither engine trains, quantised weights, and --engine native with code of the directory.
+    """
+    runs_code = trust_remote_code and has_model_code(config)
+    if runs_code:
+        check_model_code(config, directory, engine)
+    why = _why_generic(config, engine, directory, runs_code=runs_code)
+    if why is None:
+        return CausalLM.from_pretrained(str(directory), config=config)
+    model = _generic(config, directory, why, runs_code=runs_code)
+    model.parameter_shapes()  # transformers refuses a wrong configuration here, before anything else happens
+    model.generation_settings()
+    return model
+
+
+def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
+    from fastsft.model.generic.causal_lm import GenericCausalLM, TrustedCausalLM
+    from fastsft.model.generic.vision_text import VisionTextModel
+
+    kind = VisionTextModel if is_vision_text(config) else GenericCausalLM
+    model = (TrustedCausalLM if runs_code else kind)(directory, config)
+    model.why_generic = why
+    return model
+
+
+def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
+    """Say why the generic engine computes the model; None for the native engine, which may refuse it."""
+    check_floats(config, directory)
+    check_dropouts(config, directory)
+    if not runs_code and is_vision_text(config):
+        return _why_vision_text(config, engine)
+    if not runs_code:
+        check_decoder(config, str(directory / "config.json"))
+    if engine == "native":
+        return None
+    if runs_code:
+        return "code of the model's directory, by --trust_remote_code"
+    if is_native(config):
+        return "--engine generic" if engine == "generic" else why_not_native(config)
+    if not is_known_to_library(config):
+        check_family(config, directory)
+    return f"{config.get('model_type')} has no native engine"
+
+
+def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
+    """Say why a vision-text model is generic. ValueError for --engine native."""
+    if engine == "native":
+        raise ValueError(
+            f"--engine native: {config.get('model_type')} is a vision-text model, whose text decoder the "
+            "generic engine trains; leave --engine out"
+        )
+    check_vision_text(config)
+    return f"{config.get('model_type')} is a vision-text model"
+
+
+def as_model(model: object, engine: str = "auto") -> CausalLM:
+    """Return a Trainer's `model` as a CausalLM: that itself, or made of a directory or transformers model.
+
+    engine: --engine, for a directory or transformers model.
+    """
+    if isinstance(model, str | Path):
+        return open_model(str(model), engine=engine)
+    if hasattr(model, "_orig_mod"):
+        warn_once("torch.compile of the model has no effect: the engine is compiled")
+        refuse(list(hooks_of(cast("PreTrainedModel", model))), "Trainer")
+        model = model._orig_mod
+    if hasattr(model, "named_parameters") and hasattr(model, "config") and not hasattr(model, "build"):
+        return _loaded(cast("PreTrainedModel", model), engine)  # duck typing: any class with these attributes
+    return cast("CausalLM", model)  # the Trainer refuses objects without `build`
+
+
+def _loaded(model: PreTrainedModel, engine: str) -> LoadedModel:
+    why = _why_generic_object(model, engine)
+    if why is None:
+        return LoadedModel(model)
+    from fastsft.model.generic.loaded_model import GenericLoadedModel
+
+    made = GenericLoadedModel(model)
+    made.why_generic = why
+    return made
+
+
+def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
+    """Say why the generic engine computes a given transformers model; None for the native engine."""
+    config = {"model_type": getattr(model.config, "model_type", None)}
+    if not _is_of_directory(model):
+        check_decoder(model.config.to_dict(), "model.config")
+    if engine == "native":
+        return None
+    if is_native(config):
+        why = why_not_native(model.config.to_dict()) or _other_modules(model)
+        return "--engine generic" if engine == "generic" else why
+    if engine == "generic" or is_known_to_library(config):
+        return f"{config['model_type']} has no native engine"
+    return f"{type(model).__name__} is not of transformers" if _is_of_directory(model) else None
+
+
+def _other_modules(model: PreTrainedModel) -> str | None:
+    """Describe modules whose settings the native engine cannot read from the object; None if it can."""
+    decoder = getattr(model, "model", None)
+    kind = getattr(model.config, "model_type", None)
+    is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
+        kind == "gemma3_text" and not hasattr(decoder, "rotary_emb_local")
+    )
+    return "transformers 5 builds a given Gemma of other modules" if is_newer else None
+
+
+def _is_of_directory(model: PreTrainedModel) -> bool:
+    """Return True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
+    return type(model).__module__.split(".")[0] == "transformers_modules"

@@ -1,0 +1,226 @@
+"""GenericModel: the passes of a transformers model that the engine calls (csrc/model/called_model.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from fastsft import _C
+from fastsft.model.generic.blocks import Block, LayerParameters, UnitParameters
+from fastsft.model.generic.head_loss import HeadLoss, Labels
+from fastsft.model.generic.packing import PackedBatch, packed
+from fastsft.model.generic.padding import PaddedBatch
+from fastsft.model.generic.units import ParameterInfo, make_units
+from fastsft.model.generic.unreached import Unreached
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_Tensors = list[tuple[str, list[int], bool, bool, bool, bool, int]]
+_TABLES = {"CTRLModel": "pos_encoding"}  # class: attribute with a table that is added to hidden states
+
+
+class GenericModel:
+    """Forward and backward by a transformers model whose parameters are views of the engine's units.
+
+    model: made by `empty_model`. device: of weights and batches. recompute: compute layers again in backward.
+    packs: a micro-batch is one row (packing.py) instead of padded rows. rank: ranks draw different numbers
+    for dropout. unreached: parameters without gradients, which do not decay.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        device: str,
+        recompute: bool,
+        packs: bool = False,
+        rank: int = 0,
+        unreached: Unreached | None = None,
+    ) -> None:
+        self.model, self.device, self._rank, self._packs = model, torch.device(device), rank, packs
+        self.unreached = unreached or Unreached()
+        self.units = make_units(model, self.unreached)
+        self.layout = self._with_layout(None)
+        dtype = next(model.parameters()).dtype
+        _set_tables(model, dtype)
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                module._buffers[name] = None if buffer is None else buffer.to(self.device)
+        self._outside, *layers = self._parameters(torch.full((), torch.nan, dtype=dtype, device=self.device))
+        blocks = [unit.block for unit in self.units[1:]]
+        self._first = layers[0] if layers else None
+        self._blocks = [
+            Block(block, own, before, after)
+            for block, own, before, after in zip(
+                blocks, layers, [None, *layers][: len(layers)], [*layers, None][1:], strict=True
+            )
+            if block is not None
+        ]
+        for block in self._blocks:
+            block.recompute = recompute
+        self.head = HeadLoss(model, self._outside)
+
+    def for_engine(self) -> _C.CalledModel:
+        """Return the argument `model` of `_C.Engine`, which then owns this object."""
+        return self._with_layout(self)
+
+    def _with_layout(self, calls: GenericModel | None) -> _C.CalledModel:
+        return _C.CalledModel(
+            units=self._unit_tensors(trained=True),
+            frozen=self._unit_tensors(trained=False),
+            vocab_size=int(self.model.config.get_text_config().vocab_size),
+            embedding_parameters=weight_of(self.model.get_input_embeddings()).numel(),
+            calls=calls,
+        )
+
+    def _unit_tensors(self, *, trained: bool) -> list[tuple[str, list[_Tensors]]]:
+        suffix = "" if trained else ".frozen"
+        return [
+            (f"{self.units[at].name}{suffix}", [_describe(info) for info in part if info.tensors])
+            for at, part in self.parts(trained=trained)
+        ]
+
+    def parts(self, *, trained: bool) -> list[tuple[int, list[ParameterInfo]]]:
+        """Return the engine's trained or frozen units: number in `units`, and parameters."""
+        parts = [(at, unit.part(trained=trained)) for at, unit in enumerate(self.units)]
+        return [(at, part) for at, part in parts if part]
+
+    def _parameters(self, nan: torch.Tensor) -> list[LayerParameters]:
+        """Put parameters that view the engine's units into the modules, for each of `units`."""
+        parts: list[list[UnitParameters]] = [[] for _ in self.units]
+        for trained, offsets in ((False, self.layout.frozen_places), (True, self.layout.places)):
+            for index, (at, part) in enumerate(self.parts(trained=trained)):
+                parts[at].append(UnitParameters(index, part, offsets[index], nan, trained=trained))
+        return [LayerParameters(units) for units in parts]
+
+    def forward_backward(
+        self,
+        units: _C.UnitAccess,
+        batch: _C.Batch,
+        draws: tuple[int, int, int],
+        label_smoothing: float,
+        loss: torch.Tensor,
+    ) -> None:
+        """Add a micro-batch's loss to `loss` [1] float64, and its gradients to the units'. Collective.
+
+        draws: seed, step and micro-batch, which seed dropout.
+        """
+        with self._pass(units), self._seeded(draws):
+            self.model.train()
+            with torch.no_grad():
+                fused = self.head.can_fuse(self.device)
+            with torch.enable_grad(), self._rows(batch) as rows:
+                labels = Labels(batch, rows.token_indices, label_smoothing)
+                root = self._loss(units, rows, labels, loss, fused=fused)
+                root.backward()  # type: ignore[no-untyped-call]
+            self._reduce_rest(units)
+
+    def forward_loss(
+        self, units: _C.UnitAccess, batch: _C.Batch, label_smoothing: float, loss: torch.Tensor
+    ) -> None:
+        """Add a micro-batch's loss to `loss`, without gradients and dropout. Collective."""
+        with self._pass(units), torch.no_grad():
+            self.model.eval()
+            fused = self.head.can_fuse(self.device)
+            with self._rows(batch) as rows:
+                labels = Labels(batch, rows.token_indices, label_smoothing)
+                self._loss(units, rows, labels, loss, fused=fused)
+
+    def logits(self, units: _C.UnitAccess, batch: _C.Batch) -> torch.Tensor:
+        """Return logits [tokens, vocab_size] in float32. Collective."""
+        with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
+            self.model.eval()
+            logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
+            return logits.reshape(-1, logits.shape[-1]).index_select(0, rows.token_indices).float()
+
+    def _loss(
+        self,
+        units: _C.UnitAccess,
+        rows: PaddedBatch | PackedBatch,
+        labels: Labels,
+        loss: torch.Tensor,
+        *,
+        fused: bool,
+    ) -> torch.Tensor:
+        """Add the loss to `loss`; return the tensor from which backward starts."""
+        if fused:
+            return self.head.add_fused_loss(rows.inputs(), units, labels, loss)
+        value = labels.cross_entropy(self.model(**rows.inputs(), use_cache=False).logits)
+        loss.add_(value.detach())
+        return value
+
+    @contextmanager
+    def _rows(self, batch: _C.Batch) -> Iterator[PaddedBatch | PackedBatch]:
+        if not self._packs:
+            yield PaddedBatch.of(batch)
+            return
+        row = PackedBatch.of(batch)
+        with packed(self.model, row):
+            yield row
+
+    def _reduce_rest(self, units: _C.UnitAccess) -> None:
+        """Reduce unit 0, and layers that nothing called or whose backward did not reach their input."""
+        for block in reversed(self._blocks):
+            block.reduce()
+        self._outside.reduce(units)
+
+    @contextmanager
+    def _pass(self, units: _C.UnitAccess) -> Iterator[None]:
+        self._outside.gather(units)
+        if self._first is not None:
+            self._first.prefetch(units)
+        for block in self._blocks:
+            block.begin(units)
+        try:
+            yield
+        finally:
+            for block in self._blocks:
+                block.end()
+            self._outside.release(units)
+
+    @contextmanager
+    def _seeded(self, draws: tuple[int, int, int]) -> Iterator[None]:
+        """Seed torch for this micro-batch and rank, so that a resumed run draws the same numbers."""
+        name = ",".join(map(str, (*draws, self._rank)))
+        seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield
+
+
+def weight_of(module: nn.Module) -> torch.Tensor:
+    """Return the weight of an embedding or linear."""
+    weight = module.weight
+    assert isinstance(weight, torch.Tensor)
+    return weight
+
+
+def _describe(info: ParameterInfo) -> _Tensors:
+    return [
+        (
+            tensor.name,
+            list(tensor.shape),
+            info.is_decayed,
+            info.is_adapter,
+            info.is_constant,
+            info.is_embedding,
+            tensor.file_order,
+        )
+        for tensor in info.tensors
+    ]
+
+
+def _set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Convert tensors that are neither parameters nor buffers, which transformers leaves in float32."""
+    for module in model.modules():
+        name = _TABLES.get(type(module).__name__, "")
+        table = vars(module).get(name)
+        if isinstance(table, torch.Tensor):
+            setattr(module, name, table.to(dtype))

@@ -1,0 +1,163 @@
+"""The output directory: prepared for saves, recovered after a crash, and given a model's files together.
+
+A save writes a file set, a folder with a manifest. When it is committed, its files take their names in the
+directory; if something protected is in the way, the set stays a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastsft.planning.device_memory import size_text
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.ranks.output_directory import check_still_held, holds_lock
+from fastsft.runtime.messages import tell, tell_once
+from fastsft.runtime.output_files import ARGUMENTS, keep_aside, keep_changed, note_written
+from fastsft.runtime.protected import removed, tell_unremoved
+from fastsft.runtime.written_files import is_written, written_in
+from fastsft.tokenizer.kept_files import is_tokenizer_file
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+_BYTES_BELOW = 600  # longest path below --output_dir: three names, two of them chosen by others
+_kept_apart: set[str] = set()  # directories whose newest model is in a folder of its own
+
+
+def check_output_directory(source: str | Path, directory: str | Path) -> None:
+    """Raise ValueError if a save to `directory` would overwrite the model that is fine-tuned."""
+    if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
+        raise ValueError(
+            f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
+            "never overwritten, choose another --output_dir"
+        )
+
+
+def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
+    """Check and make the output directory, and try to write into it, on rank 0. Collective.
+
+    ValueError if the directory cannot be made or written.
+    """
+    agreement = AllOrNone(f"preparing {directory}")
+    agreement.attempt_on_rank0(lambda: check_output_directory(source, directory))
+    agreement.attempt_on_rank0(lambda: _try_writing(Path(directory)))
+    agreement.settle(None)
+
+
+def _try_writing(directory: Path) -> None:
+    length, most = len(os.fsencode(os.path.abspath(directory))), os.pathconf("/", "PC_PATH_MAX")
+    if length + _BYTES_BELOW > most:
+        raise ValueError(
+            f"--output_dir: expected a path of at most {most - _BYTES_BELOW} bytes, as files of checkpoints "
+            f"are below it and a path may have {most}; got {length}: {str(directory)[:80]}...; choose a "
+            "shorter --output_dir"
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        got = "a file" if os.path.isfile(directory) else error.strerror
+        raise ValueError(
+            f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
+            "--output_dir"
+        ) from error
+
+
+def check_free_space(directory: Path, needed: int) -> None:
+    """Raise RuntimeError if `needed` bytes do not fit on the disk of `directory`."""
+    from fastsft import _C
+
+    free = _C.available_bytes(str(directory))
+    if free < needed:
+        raise _C.FileError(
+            f"{directory}: a save needs {size_text(needed)}, {size_text(free)} are free; free some space or "
+            "choose another --output_dir"
+        )
+
+
+def recover_directory(directory: str | Path) -> list[str]:
+    """Finish, restore or remove half-written files that a crash left; return the names of removed ones.
+
+    RuntimeError if this process no longer holds the directory's lock.
+    """
+    from fastsft import _C
+
+    check_still_held(directory)
+
+    finish_file_sets(directory)
+    unremoved: list[str] = []
+    names = list(_C.remove_leftovers(str(directory), unremoved))
+    tell_unremoved(unremoved)
+    return names
+
+
+def finish_file_sets(directory: str | Path) -> None:
+    """Install file sets that a crash left half installed.
+
+    A notice names a set that cannot be finished. It is removed if nothing in it is of use and this process
+    holds the directory's lock (ranks/output_directory.py).
+    """
+    from fastsft import _C
+
+    for broken in _C.finish_file_sets(str(directory), remove_useless=holds_lock(directory)):
+        path = Path(directory) / broken.name
+        done = "removed" if broken.removed else "left as it is: take from it what you need, and remove it"
+        tell_once(f"{path}, which a save of a model left, cannot be finished: {broken.problem}; {done}")
+
+
+def is_kept_apart(directory: str | Path) -> bool:
+    """Return True if this process's last save to `directory` stayed a folder inside."""
+    return os.path.realpath(directory) in _kept_apart
+
+
+def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
+    """Record the files of a set as fastsft's before the commit.
+
+    So a start after a crash between commit and `install_file_set` may install them. training_args.json, which
+    marks a model of fastsft, is not recorded in a directory with another program's model.
+    """
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    if ARGUMENTS not in written_in(Path(directory)):
+        digests.pop(ARGUMENTS, None)
+    note_written(Path(directory), digests)
+
+
+def install_file_set(directory: str | Path, name: str) -> None:
+    """Give the files of a committed set their names; a notice says where files of other programs went.
+
+    If a protected file has such a name, the set stays a folder, with a notice.
+    """
+    from fastsft import _C
+
+    if why := _C.file_set_obstacle(str(directory), name):
+        kept = _C.keep_file_set(str(directory), name)
+        tell(f"the model is in {kept}, as {directory} cannot take its files: {why}")
+        _kept_apart.add(os.path.realpath(directory))
+        return
+    _kept_apart.discard(os.path.realpath(directory))
+    files = _C.read_manifest(str(Path(directory) / name)).files
+    digests = {file.name: (file.size, file.crc32c) for file in files}
+    keep_changed(Path(directory), digests)
+    note_written(Path(directory), digests)
+    _remove_old_tokenizer(Path(directory), digests)
+    if kept := _C.install_file_set(str(directory), name):
+        tell(
+            f"{directory}: files that fastsft did not write had the names of the model's; they are in {kept}"
+        )
+
+
+def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
+    """Remove files of an earlier tokenizer that the new one lacks, because readers would prefer them."""
+    if "tokenizer_config.json" not in files:
+        return
+    present = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]
+    for path in sorted(path for path in present if path.name not in files):
+        if path.is_symlink() or is_written(path):
+            removed(path.unlink, path)
+        else:
+            keep_aside(path)

@@ -1,0 +1,158 @@
+"""Digests of weights: all of them to compare ranks, samples as the identity of a frozen base model.
+
+A checkpoint names the base model as `files of float32: <digest>` (kind, types, digest).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastsft.model.stored_weights import BITS, DTYPES, StoredTensor, StoredWeights, bits_of
+from fastsft.model.weights import has_safetensors, pickled_files
+from fastsft.ranks.comparison import common_digests
+from fastsft.runtime.regular_files import open_regular
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fastsft.model.causal_lm import CausalLM
+
+FILES, VALUES = "files", "values"  # kinds of digests: samples of a directory's tensors, or all values
+_BLOCK, _BLOCKS = 4096, 4  # bytes of a sample, and evenly spread samples of a tensor
+_MODULE = "module"  # attribute of models in memory
+
+
+def base_identity(kind: str, types: Iterable[str], digest: str) -> str:
+    """Make an identity. kind: FILES or VALUES. types: torch's names of the tensors' types."""
+    return f"{kind} of {'+'.join(sorted(set(types)))}: {digest}"
+
+
+def types_of(identity: str) -> str:
+    """Return the tensors' types in an identity, such as `bfloat16+float32`."""
+    return identity.partition(": ")[0].rpartition(" ")[2]
+
+
+def is_comparable(old: str, new: str) -> bool:
+    """Return True if kind and types are the same, so that equal weights have equal digests."""
+    return old.partition(": ")[0] == new.partition(": ")[0] and ": " in old
+
+
+def has_other_types(old: str, new: str) -> bool:
+    """Return True if the kind is the same and the types differ: the digests then tell nothing."""
+    return old.partition(" ")[0] == new.partition(" ")[0] and types_of(old) != types_of(new)
+
+
+def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
+    """Return the identity of a directory's weights: SHA-256 of name, type, shape and samples of each tensor.
+
+    None if files cannot be read. At most 16 KiB of a tensor are read. The directory's name, the split into
+    files, integers and rotary tables of old releases do not count. without: names of tied or trained tensors.
+    """
+    try:
+        stored = StoredWeights(directory)
+        entries = [
+            entry
+            for name, entry in stored.tensors.items()
+            if name not in without and entry.dtype in DTYPES and not name.endswith("rotary_emb.inv_freq")
+        ]
+        if stored.problems:
+            return None
+        types = [DTYPES[entry.dtype] for entry in entries]
+        return base_identity(FILES, types, _digest(dict(_sample_digests(stored, entries))))
+    except (ValueError, RuntimeError, OSError):
+        return None
+
+
+def _digest(samples: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(samples):
+        digest.update(f"{name}\n".encode() + samples[name])
+    return digest.hexdigest()
+
+
+def _sample_digests(stored: StoredWeights, entries: list[StoredTensor]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and digest of the samples of each tensor, file by file."""
+    for file in dict.fromkeys(entry.file for entry in entries):
+        in_file = [entry for entry in entries if entry.file == file]
+        if stored.is_pickled:
+            yield from ((entry.name, _digest_in_memory(entry, stored.read(entry.name))) for entry in in_file)
+            continue
+        with open_regular(file, "a file of weights") as opened:
+            data = 8 + int.from_bytes(opened.read(8), "little")
+            for entry in sorted(in_file, key=lambda entry: entry.begin):
+                samples = []
+                for first, count in _sample_ranges(entry.count * BITS[entry.dtype] // 8):
+                    opened.seek(data + entry.begin + first)
+                    samples.append(opened.read(count))
+                yield entry.name, _tensor_digest(entry, samples)
+
+
+def _digest_in_memory(entry: StoredTensor, value: torch.Tensor) -> bytes:
+    bits = bits_of(value)
+    ranges = _sample_ranges(len(bits))
+    return _tensor_digest(entry, [bytes(bits[first : first + count]) for first, count in ranges])
+
+
+def _tensor_digest(entry: StoredTensor, samples: list[bytes]) -> bytes:
+    header = f"{entry.dtype} {list(entry.shape)}\n".encode()
+    return hashlib.sha256(b"".join([header, *samples])).digest()
+
+
+def _sample_ranges(size: int) -> list[tuple[int, int]]:
+    """Return (first byte, bytes) of the samples of `size` bytes; a small tensor is one sample."""
+    if size <= _BLOCK * _BLOCKS:
+        return [(0, size)]
+    return [((size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK) for number in range(_BLOCKS)]
+
+
+def weights_location(model: CausalLM) -> str:
+    """Say where the initial weights are: "an engine", "memory" or "a directory"."""
+    if getattr(model, "engine", None) is not None:
+        return "an engine"
+    return "a directory" if getattr(model, _MODULE, None) is None else "memory"
+
+
+def weight_digests(model: CausalLM) -> dict[str, str]:
+    """Return digests of the tensors of a model in memory, or of a directory's weight files, by name.
+
+    Collective, if all ranks have their weights in the same location. {} if engines hold the weights already,
+    which they share. Raises as `common_digests`.
+    """
+    location = weights_location(model)
+    if location == "memory":
+        module: nn.Module = getattr(model, _MODULE)
+        return tensor_digests(module.named_parameters())
+    if location == "an engine":
+        return {}
+    return common_digests("comparing weights", lambda: weight_files(model.source_directory))
+
+
+def weight_files(directory: str | Path) -> list[Path]:
+    """Return the weight files of a model directory. ValueError if there are none."""
+    from fastsft import _C
+
+    if has_safetensors(directory):
+        return [Path(path) for path in _C.weight_files(str(directory))]
+    return list(pickled_files(Path(directory)))
+
+
+def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
+    """Return shape, type and CRC-32C of each tensor, by name. named: pairs of name and tensor."""
+    import torch
+
+    from fastsft import _C
+
+    digests = {}
+    for name, tensor in named:
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digests[name] = f"{list(tensor.shape)} {tensor.dtype} {_C.buffer_checksum(flat, flat.numel()):08x}"
+    return digests
+
+
+def type_of_digest(digest: str) -> str:
+    """Return the type, such as `bfloat16`, of the tensor with this digest of `tensor_digests`."""
+    return digest.split()[-2].removeprefix("torch.")

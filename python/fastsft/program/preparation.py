@@ -1,0 +1,153 @@
+"""From a command line to a model and labelled rows: the first half of `train()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.from_transformers import as_arguments, data_settings
+from fastsft.arguments.parsing.call_arguments import read_arguments
+from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.checkpoint.start import restore_template_date, resume_after_torchrun_restart
+from fastsft.data.chat.labelling import LabelSettings
+from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
+from fastsft.data.chat.template_saving import keep_trained_template
+from fastsft.data.embedding_rows import check_embedding
+from fastsft.inspection.data_report import show_data
+from fastsft.lora.attach import open_model
+from fastsft.model.output_directory import prepare_output_directory
+from fastsft.program.checked_names import check_directory, check_names
+from fastsft.ranks.process_group import join
+from fastsft.runtime.devices import use_device
+from fastsft.runtime.messages import rank0_print
+from fastsft.runtime.timeouts import deadline
+from fastsft.script_names.rebound import is_rebound, rebound_data_names
+from fastsft.tokenizer.run_tokenizer import run_tokenizer
+from fastsft.trackers.tracker import check_trackers
+from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
+from fastsft.trainer.compat.overrides import check_best_of_run
+from fastsft.trainer.preflight import disable_evaluation, warn_of_no_evaluation
+from fastsft.trainer.schedule import check_schedule
+
+if TYPE_CHECKING:
+    from fastsft.model.causal_lm import CausalLM
+
+
+@dataclass
+class RunConfig:
+    """All arguments of a run. files: its data files; None if a script reads the data itself."""
+
+    model_args: ModelArguments
+    data_args: DataArguments
+    args: TrainingArguments
+    lora_args: LoraArguments
+    settings: DataArguments
+    files: DataArguments | None
+
+    @property
+    def trusts_code(self) -> bool:
+        """True with --trust_remote_code."""
+        return bool(getattr(self.model_args, "trust_remote_code", False))
+
+    @property
+    def output_dir(self) -> str:
+        """Output directory; the working directory if none was given."""
+        return self.args.output_dir or "."
+
+
+@dataclass
+class LoadedData:
+    """The tokenizer and the data sets of a run; sets: arguments of the Trainer by name."""
+
+    tokenizer: Any
+    sets: dict[str, Any]
+
+    @property
+    def train_dataset(self) -> Any:
+        """Labelled training rows."""
+        return self.sets["train_dataset"]
+
+
+def read_config(
+    trainer_class: type,
+    lora_class: type[LoraArguments],
+    arguments: Sequence[str] | Mapping[str, Any] | None,
+    flags: Mapping[str, object],
+) -> RunConfig:
+    """Parse and check all arguments, without side effects. ValueError names the flag.
+
+    trainer_class: the value of `fastsft.train.Trainer`, which a script may have replaced.
+    """
+    check_names(trainer_class)
+    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, lora_class))
+    model_args, data_args, given, lora_args = read_arguments(parser, arguments, flags)
+    args, settings = as_arguments(given), data_settings(data_args)
+    files = None if is_rebound("make_supervised_data_module") else settings
+    if files is not None:
+        files.check_files()
+        check_best_of_run(trainer_class, args, files.eval_data_path is not None)
+    check_schedule(args)
+    check_trackers(args.report_to, args)
+    return RunConfig(model_args, data_args, args, lora_args, settings, files)
+
+
+def start_ranks(config: RunConfig) -> None:
+    """Choose the device, meet the other ranks, and compare arguments and data files. Collective."""
+    args = config.args
+    use_device(str(args.device), args.tf32, args.full_determinism)
+    with deadline(args, "init"):
+        meet_and_agree(args, config.model_args, config.data_args, config.files, config.lora_args)
+        join(args.ddp_timeout, str(args.device))
+
+
+def load_model(config: RunConfig) -> CausalLM:
+    """Open the model directory, and prepare `output_dir`. ValueError for models that cannot be trained."""
+    args, lora_args = config.args, config.lora_args
+    model = open_model(
+        config.model_args.model_name_or_path or "", lora_args, args.cache_dir, args.seed, args.engine,
+        trust_remote_code=config.trusts_code,
+    )  # fmt: skip
+    check_directory(model, trusts_code=config.trusts_code)
+    prepare_output_directory(model.source_directory, config.output_dir)
+    return model
+
+
+def load_data(
+    config: RunConfig, model: CausalLM, make_data_module: Callable[..., dict[str, Any]]
+) -> LoadedData:
+    """Make the tokenizer and the labelled rows, and say what they are. Collective.
+
+    make_data_module: FastChat's make_supervised_data_module, which a script may have replaced.
+    """
+    args = config.args
+    stretched = model.extend_context(args.model_max_length)
+    if stretched:
+        rank0_print(f"warning: {stretched}")
+    model.config.use_cache = False
+    padding_side = getattr(config.model_args, "padding_side", "right")
+    tokenizer = run_tokenizer(str(model.source_directory), args.model_max_length, padding_side)
+    resume_after_torchrun_restart(args)
+    data_args = config.data_args = restore_template_date(config.data_args, args)
+    has_own_files = config.files is not None and not rebound_data_names()
+    label_args = settle_arguments(data_args, tokenizer) if has_own_files else data_args
+    labels = settle_script_policy(LabelSettings.from_arguments(label_args))
+    pad_for(labels, tokenizer)
+    agree_on_model(model, tokenizer)
+    if has_own_files:
+        check_embedding(tokenizer, labels, model.vocab_size())
+    with deadline(args, "data"):
+        sets = make_data_module(tokenizer=tokenizer, data_args=label_args)
+    labelling = getattr(sets["train_dataset"], "labelling", None) or {}
+    keep_trained_template(tokenizer, labels, labelling, config.settings.save_chat_template)
+    show_data(model, tokenizer, config.settings, config.output_dir, sets)
+    return LoadedData(tokenizer, sets)
+
+
+def check_evaluation(args: TrainingArguments, data: LoadedData) -> None:
+    """Turn evaluation off if there is no data for it; warn about data on which nothing evaluates."""
+    if data.sets.get("eval_dataset") is None:
+        disable_evaluation(args)
+    else:
+        warn_of_no_evaluation(args)

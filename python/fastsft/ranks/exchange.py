@@ -1,0 +1,369 @@
+"""Exchanges after which all ranks succeed, or all raise: through the process group, or through its store.
+
+The thread that trains takes the process group (`AllOrNone`). All others take the store (`StoreExchange`): a
+writer may not enqueue collectives during the training thread's, and a rank that stays away from a collective
+cannot be named, and leaves the others in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from fastsft.ranks.process_group import gather_objects, host_collective
+from fastsft.ranks.store import exchange_number, own_store
+from fastsft.ranks.timed_store import Beat, BoundedStore, SilentStoreError
+from fastsft.runtime.place import Launch, launch
+
+if TYPE_CHECKING:
+    from typing import SupportsFloat
+
+T = TypeVar("T")
+Message = dict[str, Any]  # JSON, between ranks or members of a group
+
+_SHORTEST_DELAY, _LONGEST_DELAY, _LONGEST_PATIENT_DELAY = 0.0002, 0.02, 0.2
+_BEATS, _BEAT_S = "beats", 1.0
+_LEAVING_S = 5.0
+_LONGEST_S = 1e9  # 30 years: torch and locks have limits
+
+
+def on_any_rank(flag: bool) -> bool:
+    """True, on all ranks, if the flag is set on any. Collective, one small exchange."""
+    if launch().world_size == 1:
+        return flag
+    import torch
+    import torch.distributed as dist
+
+    value = torch.tensor([int(flag)])
+    with host_collective("exchange of a flag"):
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return bool(value.item())
+
+
+def on_rank0(what: str, work: Callable[[], T]) -> T:
+    """Return the result of `work` on rank 0, on every rank, or raise on all (`AllOrNone`). Collective."""
+    agreement = AllOrNone(what)
+    return cast(T, agreement.settle(agreement.attempt_on_rank0(work))[0])
+
+
+class AllOrNone:
+    """Collects this rank's failure until `settle`, when all ranks learn of it; `what` begins the message.
+
+    place: rank and world size of this process if another launcher than ours made the ranks.
+    """
+
+    def __init__(self, what: str, place: Launch | None = None) -> None:
+        self.what = what
+        self._place = launch() if place is None else place
+        self.rank, self.world_size = self._place.rank, self._place.world_size
+        self._failure: Exception | None = None
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work`; None if it, or an attempt before it, failed."""
+        if self._failure is not None:
+            return None
+        try:
+            return work()
+        except Exception as error:
+            self._failure = error
+            return None
+
+    def attempt_on_rank0(self, work: Callable[[], T]) -> T | None:
+        """Attempt `work` on rank 0; return None elsewhere."""
+        return self.attempt_if(self.rank == 0, work)
+
+    def attempt_if(self, mine: bool, work: Callable[[], T]) -> T | None:
+        """Attempt `work` on the ranks whose `mine` is set; return None elsewhere."""
+        return self.attempt(work) if mine else None
+
+    def settle(self, value: T) -> list[T]:
+        """Return the value of every rank, in their order. Collective.
+
+        If a rank failed, every rank raises: the failing rank its own error, the others an error with its
+        message.
+        """
+        from fastsft import _C
+
+        failure = self._failure
+        note = None if failure is None else (isinstance(failure, ValueError), str(failure))
+        reports = gather_objects((note, value), self._place)
+        if failure is not None:
+            raise failure
+        for rank, (other, _) in enumerate(reports):
+            if other is not None:
+                kind = ValueError if other[0] else _C.PeerFailedError
+                raise kind(f"{self.what}: rank {rank} failed: {other[1]}")
+        return [reported for _, reported in reports]
+
+    def settle_on_rank0(self, value: T | None) -> T:
+        """Return rank 0's value on every rank. Collective; raises as `settle`."""
+        first = self.settle(value)[0]
+        assert first is not None, self.what
+        return first
+
+
+class Store(Protocol):
+    """A store of torch.distributed."""
+
+    def set(self, key: str, value: str, /) -> object: ...
+
+    def get(self, key: str, /) -> bytes | str: ...
+
+    def multi_get(self, keys: list[str], /) -> Sequence[bytes | str]: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+    def add(self, key: str, amount: int, /) -> int: ...
+
+    def delete_key(self, key: str, /) -> object: ...
+
+
+class StoreGoneError(RuntimeError):
+    """The store, and with it the process that serves it, has gone."""
+
+
+class SilentRankError(RuntimeError):
+    """Ranks have not posted in time."""
+
+    def __init__(self, message: str, ranks: list[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class StoreExchange:
+    """The posts of one exchange. Every rank makes one for every exchange of an `occasion`, in the same order.
+
+    kinds: of posts, each with the words for a rank that waits for them. deadline_s: how long a silent rank is
+    waited for, and the store. A store that was silent for so long ends the exchange for this rank: the others
+    read its later posts when the store goes on.
+    """
+
+    def __init__(
+        self, occasion: str, kinds: Mapping[str, str], rank: int, world_size: int, deadline_s: float
+    ) -> None:
+        self._kinds, self._rank, self._world_size = kinds, rank, world_size
+        self._left, self._give_up = False, math.inf
+        self._silence: SilentStoreError | None = None
+        self._beat: Beat | None = None  # since `alive`
+        # Counted first: where the store cannot be reached, the ranks go on counting alike.
+        self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
+        self._deadline_s = seconds("deadline_s", deadline_s)
+        self._store = own_store() if world_size > 1 else cast(BoundedStore, _Memory())
+
+    def post(self, kind: str, **content: object) -> None:
+        """Post to the other ranks; `error` or `failed` in the content says that this rank failed.
+
+        RuntimeError, and nothing is posted, if this rank did not fail, but the others may have given it up.
+        """
+        if content.get("error") is None and "failed" not in content:
+            self._check_presence(kind)
+        key, text = self._key(kind, self._rank), json.dumps(content)
+        if self._silence is not None:
+            self._store.later(lambda store: store.set(key, text))
+        else:
+            self._ask(kind, lambda store: store.set(key, text), self._end())
+
+    def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
+        """Return the posts of `ranks`. RuntimeError as soon as a rank posts an error, or if one is silent."""
+        end, delays = self._end(), _poll_delays()
+        posts: dict[int, Message] = {}
+        missing = list(ranks)
+        while True:
+            posts |= self._ask(kind, functools.partial(self._posted, kind, missing), end)
+            missing = [rank for rank in missing if rank not in posts]
+            failed = {rank: post["error"] for rank, post in sorted(posts.items()) if "error" in post}
+            if failed:
+                rank, why = next(iter(failed.items()))
+                raise RuntimeError(why if kind != "written" else f"rank {rank} failed: {why}")
+            if not missing:
+                return posts
+            if time.monotonic() > end:
+                raise self._silent(kind, missing)
+            time.sleep(next(delays))
+
+    def collect_all(self, kind: str) -> list[Message]:
+        """Return the post of every rank, in order, errors too. RuntimeError if a rank is silent.
+
+        Asks the store once a look, and not once a rank as `collect`, because all ranks do this.
+        """
+        end, delays = self._end(), _poll_delays()
+        keys = [self._key(kind, rank) for rank in range(self._world_size)]
+        while not self._ask(kind, lambda store: store.check(keys), end):
+            if time.monotonic() > end:
+                there = self._ask(kind, functools.partial(self._posted, kind, range(self._world_size)), end)
+                raise self._silent(kind, [rank for rank in range(self._world_size) if rank not in there])
+            time.sleep(next(delays))
+        return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
+
+    def collect_patiently(self, kind: str) -> list[Message]:
+        """Collect all posts; wait without limit for ranks that give signs of life (`alive`)."""
+        first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
+        end = self._end()
+        while first < self._world_size:
+            state = self._ask(kind, functools.partial(self._look, kind, first), end)
+            if state != (first, heard):
+                (first, heard), end = state, self._end()
+            elif time.monotonic() > min(end, self._give_up):
+                raise self._silent(kind, [first])
+            time.sleep(next(delays) if first < self._world_size else 0)
+        return self.collect_all(kind)
+
+    @contextlib.contextmanager
+    def alive(self) -> Iterator[None]:
+        """Send signs of life of this process to the others while the block runs."""
+        if self._world_size == 1:
+            yield
+            return
+        every = min(_BEAT_S, self._deadline_s / 4)
+        with self._store.beating(self._key(_BEATS, self._rank), every) as self._beat:
+            yield
+
+    def give_up_in(self, seconds: float) -> None:
+        """Limit the wait of `collect_patiently` in another thread."""
+        self._give_up = time.monotonic() + seconds
+
+    def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
+        """Return the first rank from `first` on whose post is missing, and its signs of life."""
+        ranks = range(first, self._world_size)
+        if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
+            return self._world_size, 0
+        missing = next((rank for rank in ranks if not store.check([self._key(kind, rank)])), self._world_size)
+        if missing == self._world_size:  # the last has come meanwhile
+            return self._world_size, 0
+        return missing, store.add(self._key(_BEATS, missing), 0)
+
+    def leave(self) -> None:
+        """End the exchange for this rank. The last rank that leaves removes all posts.
+
+        A second call does nothing. If a rank dies, the posts of its exchange stay.
+        """
+        if self._left:
+            return
+        self._left = True
+        if self._silence is not None:
+            self._store.later(self._tidy)
+            return
+        with contextlib.suppress(RuntimeError):  # of a store that has gone meanwhile: nothing is lost
+            self._store.run(self._tidy, _LEAVING_S)
+
+    def _tidy(self, store: Store) -> None:
+        counter = f"{self._prefix}/left"
+        if store.add(counter, 1) < self._world_size:
+            return
+        for kind in (*self._kinds, _BEATS):
+            for rank in range(self._world_size):
+                store.delete_key(self._key(kind, rank))
+        store.delete_key(counter)
+
+    def _posted(self, kind: str, ranks: Iterable[int], store: Store) -> dict[int, Message]:
+        """Return the posts that are there."""
+        keys = {rank: self._key(kind, rank) for rank in ranks}
+        return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
+
+    def _check_presence(self, kind: str) -> None:
+        """RuntimeError if the ranks that wait for `kind` may have given up this rank, which sent no signs.
+
+        They had posted success, and a later post of theirs may come after this rank has looked.
+        """
+        if self._beat is None:
+            return
+        away = self._beat.longest_gap()
+        if away <= self._deadline_s - self._beat.seconds:
+            return
+        others = [rank for rank in range(self._world_size) if rank != self._rank]
+        if self._ask(kind, functools.partial(self._posted, kind, others), self._end()):
+            raise RuntimeError(
+                f"{self._kinds[kind]}: this process, or the store of the ranks, was stopped for {away:.1f} "
+                f"seconds, and after {self._deadline_s:g} seconds without a sign the others give a rank "
+                "up; make the call again on every rank"
+            )
+
+    def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
+        """Ask the store. SilentStoreError, now and from then on, if it does not answer by `end`."""
+        if self._silence is not None:
+            raise self._silence
+        try:
+            answer: T = self._store.run(work, max(end - time.monotonic(), 0.0))
+        except SilentStoreError:
+            self._silence = SilentStoreError(self._deadline_s, self._kinds[kind])
+            raise self._silence from None
+        except RuntimeError as error:
+            raise StoreGoneError(
+                f"{self._kinds[kind]}: the store of the ranks is gone, and with it the process that serves "
+                f"it (rank 0, or torchrun's): {str(error).splitlines()[0]}"
+            ) from error
+        return answer
+
+    def _end(self) -> float:
+        return time.monotonic() + self._deadline_s
+
+    def _key(self, kind: str, rank: int) -> str:
+        return f"{self._prefix}/{kind}/{rank}"
+
+    def _silent(self, kind: str, ranks: list[int]) -> SilentRankError:
+        return SilentRankError(
+            f"{self._kinds[kind]}: rank {', '.join(map(str, ranks))} did not report within "
+            f"{self._deadline_s:g} seconds: it died, its disk is stuck, or it makes other calls than the "
+            "other ranks",
+            ranks,
+        )
+
+
+def skip(occasion: str) -> None:
+    """Count an exchange in which this rank has nothing to do.
+
+    Else a call that does nothing on some ranks only would set their counts apart for ever.
+    """
+    exchange_number(occasion)
+
+
+def seconds(what: str, value: SupportsFloat | str) -> float:
+    """Check a deadline. ValueError unless it is a number above 0 and at most 30 years."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, str) or not 0 < number <= _LONGEST_S:
+        raise ValueError(f"{what}: expected seconds, more than 0 and at most {_LONGEST_S:g}, got {value!r}")
+    return number
+
+
+class _Memory:
+    """The store of a single rank."""
+
+    def __init__(self) -> None:
+        self._content: dict[str, str] = {}
+
+    def run(self, work: Callable[[_Memory], T], limit_s: float) -> T:
+        return work(self)
+
+    def set(self, key: str, value: str) -> None:
+        self._content[key] = value
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self._content for key in keys)
+
+    def get(self, key: str) -> str:
+        return self._content[key]
+
+    def multi_get(self, keys: list[str]) -> list[str]:
+        return [self._content[key] for key in keys]
+
+    def add(self, key: str, count: int) -> int:
+        return count
+
+    def delete_key(self, key: str) -> None:
+        self._content.pop(key, None)
+
+
+def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:
+    """Yield the seconds to sleep between looks: few at first, as the others may be at the same place."""
+    delay = _SHORTEST_DELAY
+    while True:
+        yield delay
+        delay = min(growth * delay, longest)

@@ -1,0 +1,213 @@
+"""An output directory of several ranks: which of them write there, and the lock that keeps other runs out."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+# Clients of these keep whole pages of what other machines write at the same time.
+_UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # the kernel's, of spaces and the like in a name
+
+# parallel: every rank writes its bytes of every file. mixed: rank 0 writes the model files that it gathers,
+# every rank its own state. stream: rank 0, or the first rank of every node, writes all.
+SaveMode = Literal["parallel", "mixed", "stream"]
+
+
+@dataclass(frozen=True)
+class DirectoryView:
+    """One rank's view of a directory that rank 0 made, and where it runs."""
+
+    sees: bool
+    host: str
+    file_system: str
+
+
+def look_at(directory: str | Path) -> DirectoryView:
+    """Look at `directory` from this rank."""
+    path = Path(directory)
+    return DirectoryView((path / ".fastsft-owner").exists(), socket.gethostname(), file_system_of(path))
+
+
+def choose_save_mode(wanted: str, sights: list[DirectoryView]) -> tuple[SaveMode, str]:
+    """Choose how files are written, and say why if not in parallel or as `wanted`. sights: of all ranks.
+
+    wanted: --save_mode. ValueError when "parallel" is asked for and a rank does not see the directory.
+    """
+    blind = [rank for rank, sight in enumerate(sights) if not sight.sees]
+    if blind:
+        if wanted == "parallel":
+            raise ValueError(
+                f"--save_mode parallel: rank {blind[0]} does not see the directory that rank 0 made; put "
+                "--output_dir on a shared file system, or leave out --save_mode"
+            )
+        return "stream", f"rank {blind[0]} does not see --output_dir"
+    if wanted == "stream":
+        return "mixed", ""
+    kind = sights[0].file_system
+    several = len({sight.host for sight in sights}) > 1
+    if wanted == "auto" and several and kind in _UNSAFE_FOR_RANGES:
+        return "mixed", f"{kind} does not let several machines write one file"
+    return "parallel", ""
+
+
+class SaveArguments(Protocol):
+    """The arguments of a run that say who writes."""
+
+    @property
+    def save_on_each_node(self) -> bool: ...
+    @property
+    def save_mode(self) -> str: ...
+
+
+def agreed_save_mode(
+    args: SaveArguments, directory: str | Path, agreement: AllOrNone
+) -> tuple[SaveMode, str]:
+    """Choose the save mode for a directory that rank 0 has made. Collective."""
+    if args.save_on_each_node:
+        return "stream", ""
+    if agreement.world_size == 1:
+        return ("mixed", "") if args.save_mode == "stream" else ("parallel", "")
+    return choose_save_mode(args.save_mode, agreement.settle(look_at(directory)))
+
+
+def writes_small_files(args: SaveArguments) -> bool:
+    """True if this rank makes directories and their JSON files: rank 0, or the first of every node."""
+    return launch().local_rank == 0 if args.save_on_each_node else launch().rank == 0
+
+
+def file_system_of(path: Path) -> str:
+    """Return the kernel's name for the type of file system that holds `path`; "" when unknown."""
+    try:
+        mounts = Path("/proc/self/mounts").read_bytes().splitlines()
+    except OSError:
+        return ""
+    return _kind_of(os.fsencode(path.resolve()), mounts)
+
+
+def _kind_of(place: bytes, mounts: list[bytes]) -> str:
+    """Return the type of the innermost mount point that holds `place`. Bytes: names need not be UTF-8."""
+    best = (b"", b"")
+    for line in mounts:
+        words = line.split(b" ")
+        if len(words) < 3:
+            continue
+        point = _ESCAPE.sub(lambda escape: bytes([int(escape[1], 8)]), words[1])
+        inside = place == point or place.startswith(point.rstrip(b"/") + b"/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, words[2])
+    return os.fsdecode(best[1])
+
+
+_LOCK_NAME = ".fastsft-lock"
+
+
+class _Hold:
+    """A directory that this process holds; on ranks other than 0 without the lock itself."""
+
+    def __init__(self, path: str, lock: _C.RunLock | None) -> None:
+        self._path, self.lock = path, lock
+        self._identity = None if lock is None else _identities(path)
+
+    def check(self) -> None:
+        """RuntimeError if the directory was replaced meanwhile, or another run holds it.
+
+        One that was removed is made again, and held, with a line.
+        """
+        from fastsft import _C
+
+        now = _identities(self._path)
+        if self.lock is None or now == self._identity:
+            return
+        directory, lock_file = now
+        assert self._identity is not None
+        if lock_file is None and directory in (None, self._identity[0]):
+            if directory is None:
+                self._make_again()
+            self.lock = _C.RunLock(self._path)
+            self._identity = _identities(self._path)
+            return
+        raise _C.FileError(
+            f"{self._path}: is no longer the directory that this run holds: it was removed or renamed, and "
+            "another has its name, which may be another run's; nothing is written there. Stop the other run "
+            "and start the same command again, or choose another --output_dir"
+        )
+
+    def _make_again(self) -> None:
+        from fastsft import _C
+
+        try:
+            os.makedirs(self._path)
+        except OSError as error:
+            raise _C.FileError(f"{self._path}: the directory of this run is gone: {error.strerror}") from None
+        tell(f"{self._path} was removed while this run writes there; it is made again, without what it held")
+
+
+_held: dict[str, _Hold] = {}  # by path
+
+
+@contextmanager
+def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold `directory`, which exists, for this run. Collective; does nothing if this run holds it already.
+
+    ValueError on every rank, naming host and process, when another run holds it.
+    """
+    from fastsft import _C
+
+    path = os.path.realpath(directory)
+    if path in _held:
+        yield
+        return
+    agreement = AllOrNone(f"locking {directory}")
+    hold = agreement.attempt_on_rank0(lambda: _Hold(path, _C.RunLock(str(directory))))
+    try:
+        agreement.settle(None)
+        hold = hold or _Hold(path, None)
+        _held[path] = hold
+        yield
+    finally:
+        _held.pop(path, None)
+        if hold is not None and hold.lock is not None:
+            hold.lock.release()
+
+
+def holds_lock(directory: str | os.PathLike[str]) -> bool:
+    """True if this process itself holds `directory`: no other run writes there."""
+    hold = _held.get(os.path.realpath(directory))
+    return hold is not None and hold.lock is not None
+
+
+def check_still_held(directory: str | os.PathLike[str]) -> None:
+    """RuntimeError, before a write, if `directory`, which this process holds, was replaced meanwhile.
+
+    Nothing happens for a directory that this process does not hold.
+    """
+    hold = _held.get(os.path.realpath(directory))
+    if hold is not None:
+        hold.check()
+
+
+def _identities(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Return device and inode of the directory and of its lock file; None for a missing one."""
+    return _identity(path), _identity(Path(path) / _LOCK_NAME)
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

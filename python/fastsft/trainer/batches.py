@@ -1,0 +1,329 @@
+"""The steps of a run: which rows each optimizer step has, and where reading goes on after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fastsft.arguments import TrainingArguments
+from fastsft.callbacks.state import TrainerState
+from fastsft.data.batch_reads import BatchReader, EpochReads, ReadPosition, draw_loader_seed
+from fastsft.data.item_rules import ItemRules
+from fastsft.data.joined_batches import check_ids, join_batches
+from fastsft.data.known_lengths import untouched_rows
+from fastsft.data.token_rows import TokenRows
+from fastsft.planning.run_plan import EpochGroups, single_step, step_source
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.messages import tell
+from fastsft.runtime.random_state import RandomState
+from fastsft.runtime.timeouts import deadline
+from fastsft.trainer.rows import RowReader, gather_batches
+from fastsft.trainer.token_counter import count_tokens
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.checkpoint.saved_run import ForeignStates
+    from fastsft.trainer.planner import Planner
+    from fastsft.trainer.setup import Setup
+
+
+class StepRows(NamedTuple):
+    """Rows of one step: a native data set, and the rows of it that this rank computes (_C.GroupPlan).
+
+    input_tokens: as include_num_input_tokens_seen counts them. padded_tokens: tokens of all rows of the step
+    with their padding. padded_length: of one row.
+    """
+
+    native: _C.TokenDataset
+    plan: _C.GroupPlan
+    input_tokens: int
+    padded_tokens: int
+    padded_length: int
+
+
+class StepBatch(NamedTuple):
+    """One optimizer step: its rows, its number of micro-batches, and its place in the run.
+
+    epoch_after: epochs done after the step. ends_epoch: the epoch has no further step.
+    """
+
+    rows: StepRows
+    num_micro_batches: int
+    epoch_after: float
+    ends_epoch: bool
+
+
+class Batches:
+    """Hands out the steps of a run, epoch by epoch; a resumed run begins within an epoch."""
+
+    def __init__(self, setup: Setup, planner: Planner, reader: RowReader, state: TrainerState) -> None:
+        self._setup, self._planner, self._rows, self._state = setup, planner, reader, state
+        self._reader: BatchReader | None = None  # of rows that are read
+        self._reads: EpochReads | None = None  # of the running epoch
+        self._position: ReadPosition | None = None
+        self._foreign: ForeignStates | None = None
+        self._source: _C.StepSource | None = None
+        self._is_restored = False  # random states, for the epoch that is next
+        self.tokens_read: float | None = None  # of the whole run, if include_tokens_per_second asks for them
+
+    def open_reader(self) -> None:
+        """Begin to read train_dataset if its rows are not native; count its tokens if asked for."""
+        self._reader, self.tokens_read = None, None
+        if not self._planner.rows.is_read:
+            return
+        self._reader = self._rows.training_reader()
+        if self._setup.args.include_tokens_per_second:
+            self.tokens_read = count_tokens(self._setup.args, self._reader, self._planner.plan.max_steps)
+
+    def begin(self, states: dict[str, Any] | None, foreign: ForeignStates | None) -> None:
+        """Restore the random states of a checkpoint: events since the resume may have drawn numbers."""
+        self._foreign, self._position, self._is_restored = foreign, None, states is not None
+        if states is None:
+            return
+        RandomState.of_json(states).set()
+        reading = states.get("reading")
+        if reading is not None:
+            ahead = reading["ahead"] and RandomState.of_json(reading["ahead"])
+            self._position = ReadPosition(RandomState.of_json(reading["epoch"]), ahead)
+
+    def position(self) -> ReadPosition | None:
+        """Return the random states from which rows are read again that were read ahead; None: no reading."""
+        return None if self._reads is None else self._reads.position()
+
+    def tell_epoch(self, epoch: int) -> None:
+        """Call `set_epoch` of a data set that has it, when accelerate does."""
+        if self._reader is not None:
+            self._reader.tell_epoch(epoch)
+
+    def epoch(self, epoch: int, first: int, phase: Callable[[], str]) -> Iterator[StepBatch]:
+        """Yield the steps of `epoch` from step `first` on. Collective.
+
+        phase: name of the deadline for the next step. ValueError for a data set of another length.
+        """
+        steps, args, plan = self._open_epoch(epoch, first), self._setup.args, self._planner.plan
+        for step in range(first, plan.steps_per_epoch):
+            with deadline(args, phase()):
+                rows = steps.take(step)
+            self._set_foreign_states()
+            groups = steps.groups
+            yield StepBatch(
+                rows, groups.size_of(step), epoch + groups.done_after(step) / plan.micro_batches,
+                step + 1 == plan.steps_per_epoch,
+            )  # fmt: skip
+
+    def end(self) -> None:
+        """End reading at the end of the run; no worker process stays."""
+        reader, self._reader = self._reader, None
+        self._close_epoch()
+        if reader is not None:
+            reader.close()
+
+    def _open_epoch(self, epoch: int, first: int) -> NativeEpoch | ReadEpoch:
+        setup, args = self._setup, self._setup.args
+        self._close_epoch()
+        goes_on, self._is_restored = self._is_restored and first > 0, False
+        self._place_foreign(epoch, first)
+        rows = self._rows_now(epoch)
+        cost, budget = setup.model.conversation_cost(), self._planner.token_budget
+        if not rows.is_read:
+            if self._source is None:
+                self._source = step_source(args, rows, budget, cost)
+            return NativeEpoch(args, rows, epoch, self._source, goes_on=goes_on)
+        groups = EpochGroups(args, rows, epoch, None)
+        position, self._position = self._position if first else None, None
+        skip = first * args.gradient_accumulation_steps
+        if args.dataloader_num_workers:  # processes that are made here have a copy of the model
+            setup.model.refresh()
+        agreement = AllOrNone("reading the data")  # the first batch is read here
+        reader = self._reader
+        assert reader is not None  # opened for rows that are read
+        self._reads = reads = agreement.attempt(lambda: reader.read(skip, position))
+        agreement.settle(None)
+        assert reads is not None
+        return ReadEpoch(setup, self._planner, groups, reads, rows.rules)
+
+    def _close_epoch(self) -> None:
+        reads, self._reads = self._reads, None
+        if reads is not None and not self._setup.args.dataloader_persistent_workers:
+            reads.close()
+
+    def _set_foreign_states(self) -> None:
+        """Set the random states of transformers' checkpoint once the rows of the first step are read."""
+        foreign, self._foreign = self._foreign, None
+        if foreign is not None and foreign.states is not None:
+            foreign.states.set()
+
+    def _place_foreign(self, epoch: int, first: int) -> None:
+        """Bring the generators to the begin of `epoch` before its order is drawn."""
+        if self._foreign is None:
+            return
+        if first:
+            EarlierDraws(self._setup, self._planner, self._state).draw(epoch, self._foreign.states)
+        else:
+            self._set_foreign_states()
+
+    def _rows_now(self, epoch: int) -> TokenRows:
+        """Return the planned rows; item by item if a script has changed fastsft's own data set since."""
+        rows, args = self._planner.rows, self._setup.args
+        # Worker processes that stay have the copy of the first epoch.
+        copied = args.dataloader_persistent_workers and self._source is not None
+        looked_at = not rows.is_read and not copied
+        changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
+        if looked_at and any(launcher.gather_objects(changed)):
+            rows = self._planner.read_by_item()
+            self.open_reader()
+            self.tell_epoch(epoch)
+        if rows.is_read and len(rows.source) != len(rows):
+            raise ValueError(
+                f"Trainer.train_dataset: expected {len(rows)} rows as when train() began, got "
+                f"{len(rows.source)}; change their number before train()"
+            )
+        return rows
+
+
+class NativeEpoch:
+    """The steps of one epoch over native rows. source: of `step_source`.
+
+    goes_on: the global generators are as a checkpoint within the epoch has them, after its loader's draw.
+    """
+
+    def __init__(
+        self,
+        args: TrainingArguments,
+        rows: TokenRows,
+        epoch: int,
+        source: _C.StepSource,
+        *,
+        goes_on: bool = False,
+    ) -> None:
+        self._args, self._rows = args, rows
+        self.groups = EpochGroups(args, rows, epoch, source)
+        self._taken: int | None = None
+        if not goes_on:
+            draw_loader_seed()
+
+    def take(self, step: int) -> StepRows:
+        """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
+        if not self._args.dataloader_num_workers:  # worker processes have a copy of their own
+            self._rows.take(self._read_by(step))
+        plan, length = self.groups.plan(step), self._rows.padded_length
+        is_counted = self._args.include_num_input_tokens_seen != "no"
+        tokens = self.groups.input_tokens(step) if is_counted else 0
+        assert self._rows.native is not None  # else the epoch is a ReadEpoch
+        return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
+
+    def _read_by(self, step: int) -> list[int]:
+        """Return the rows that a loader of this rank reads to give `step`: also those of the next batch."""
+        rank, groups = self._args.process_index, self.groups
+        batches = groups.reference(step)[rank]
+        if self._taken == step - 1:
+            batches = batches[1:]
+        self._taken = step
+        if groups.size_of(step + 1) > 0:
+            batches = [*batches, groups.reference(step + 1)[rank][0]]
+        return [row for batch in batches for row in batch]
+
+
+class ReadEpoch:
+    """The steps of one epoch whose rows are read as it goes."""
+
+    def __init__(
+        self, setup: Setup, planner: Planner, groups: EpochGroups, reads: EpochReads, rules: ItemRules | None
+    ) -> None:
+        self._setup, self._planner, self.groups, self._reads, self._rules = (
+            setup, planner, groups, reads, rules,
+        )  # fmt: skip
+
+    def take(self, step: int) -> StepRows:
+        """Read the rows of `step`, and the batch after. Collective. ValueError names a faulty row."""
+        setup, args = self._setup, self._setup.args
+        count = self.groups.size_of(step)
+        batches = gather_batches(lambda: [self._reads.take() for _ in range(count)])
+        native, numbers = join_batches(batches, self._rules)
+        check_ids(native, numbers, setup.engine.vocab_size)
+        setup.model.check_rows(native, numbers)
+        lengths = native.lengths()
+        longest = int(np.argmax(lengths))
+        self._planner.make_room(numbers[longest], int(lengths[longest]))
+        cost = setup.model.conversation_cost()
+        plan = single_step(args, native, count, self._planner.token_budget, cost)
+        widths = [(len(batch.items), batch.width) for ranks in batches for batch in ranks]
+        padded = sum(rows * width for rows, width in widths)
+        seen = {"no": 0, "non_padding": int(lengths.sum())}
+        tokens = seen.get(str(args.include_num_input_tokens_seen), padded)
+        return StepRows(native, plan, tokens, padded, max(width for _, width in widths))
+
+
+_RUNTIME = "_runtime"  # the end of a key that every evaluation logs
+
+
+class EarlierDraws:
+    """The random numbers that transformers' run drew before it saved its checkpoint (docs/checkpoint.md).
+
+    They decide which rows are left of an epoch that the checkpoint is in the middle of.
+    """
+
+    def __init__(self, setup: Setup, planner: Planner, state: TrainerState) -> None:
+        self._setup, self._planner, self._state = setup, planner, state
+
+    def draw(self, epoch: int, saved: RandomState | None) -> None:
+        """Draw from torch's global generator what transformers' run drew before the order of `epoch`.
+
+        Only --group_by_length has an order of that generator. Says a line if `saved`, the random states of
+        the checkpoint, do not show that the run drew nothing else before, or are None: the order is not
+        known then.
+        """
+        if self._setup.args.train_sampling_strategy != "group_by_length":
+            return
+        for earlier in range(epoch):
+            self._draw_epoch(earlier)
+        if saved is None:
+            _tell_unknown(epoch, "this checkpoint has no random states for this number of ranks")
+        elif epoch and not self._leads_to(epoch, saved):
+            _tell_unknown(
+                epoch, "the run of this checkpoint drew other random numbers than those of the order"
+            )
+
+    def _leads_to(self, epoch: int, saved: RandomState) -> bool:
+        """True if the generator has the state `saved` after `epoch`; the generator stays as it is."""
+        begin = torch.get_rng_state()
+        self._draw_epoch(epoch)
+        drawn = torch.get_rng_state()
+        torch.set_rng_state(begin)
+        return torch.equal(drawn, saved.torch)
+
+    def _draw_epoch(self, epoch: int) -> None:
+        """Draw the order of `epoch`, and of its evaluations up to the last that is logged."""
+        _draw_order(len(self._planner.rows))
+        for step, size in self._evaluations():
+            if (step - 1) // self._planner.plan.steps_per_epoch == epoch:
+                _draw_order(size)
+
+    def _evaluations(self) -> Iterator[tuple[int, int]]:
+        """Yield the step of each logged evaluation and the number of rows of its data set."""
+        given = self._setup.eval_dataset
+        for entry in self._state.log_history:
+            for key in entry:
+                if key.startswith("eval_") and key.endswith(_RUNTIME):
+                    name = key.removeprefix("eval_").removesuffix(_RUNTIME)
+                    dataset = given.get(name) if isinstance(given, Mapping) else given
+                    if isinstance(dataset, Sized):
+                        yield entry["step"], len(dataset)
+
+
+def _tell_unknown(epoch: int, why: str) -> None:
+    tell(
+        f"resuming within epoch {epoch + 1} with --group_by_length: {why}, so which rows are left is not "
+        "known, and some may come twice in this epoch or not at all; a checkpoint of the end of an epoch has "
+        "each row once"
+    )
+
+
+def _draw_order(size: int) -> None:
+    """Draw a data loader's seed and its sampler's permutation."""
+    draw_loader_seed()
+    torch.randperm(size)

@@ -1,0 +1,153 @@
+"""Losses between two logs and over a run (docs/spec/trainer_semantics.md, section 14)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastsft.runtime.messages import tell
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+
+class LossMeter:
+    """Sums step losses between logs, and over the run. step: that after which nothing has been logged.
+
+    A checkpoint has it, so that logs and mean of a resumed run are those of a run that nothing stopped.
+    """
+
+    def __init__(self, step: int = 0) -> None:
+        self.logged_step = step
+        self._sum = self._before = 0.0
+        self._count = self._count_before = 0
+        self._last: dict[str, float] = {}
+        self._is_diluted = False  # since the last log a step had no target, and so the loss 0
+        self.diluted: list[int] = []  # steps of logs over such a step: no measure of the model
+
+    def restore(self, state: dict[str, Any] | None, step: int) -> None:
+        """Restore the `losses` of fastsft_state.json; None (older files) begins at `step` with nothing."""
+        state = state or LossMeter(step).to_json()
+        self.logged_step, self._last = state["logged_step"], dict(state["last"])
+        self._sum, self._count = state["sum"], state["count"]
+        self._before, self._count_before = state["before"], state["count_before"]
+        self.diluted, self._is_diluted = list(state.get("diluted", [])), state.get("is_diluted", False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the `losses` of fastsft_state.json."""
+        return {
+            "logged_step": self.logged_step,
+            "last": self._last,
+            "sum": self._sum,
+            "count": self._count,
+            "before": self._before,
+            "count_before": self._count_before,
+            "diluted": self.diluted,
+            "is_diluted": self._is_diluted,
+        }
+
+    def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
+        """Add one optimizer step. grad_norm: None if nothing is clipped, as transformers then logs none."""
+        self._is_diluted |= not has_targets
+        self._sum += loss
+        self._count += 1
+        norm = {} if grad_norm is None else {"grad_norm": grad_norm}
+        self._last = {"loss": loss, **norm, "learning_rate": rate}
+
+    def last(self) -> dict[str, float]:
+        """Return the values of the newest step."""
+        return self._last
+
+    def take(self, step: int) -> dict[str, float]:
+        """Return the log entry of the steps since the last log: mean loss, newest norm and learning rate.
+
+        Steps that were left out do not count; when all were, the newest values stay.
+        """
+        count, total = self._count, self._sum
+        self._before, self._count_before = self._before + total, self._count_before + count
+        self._sum, self._count, self.logged_step = 0.0, 0, step
+        self.diluted += [step] if self._is_diluted else []
+        self._is_diluted = False
+        return {**self._last, "loss": total / count} if count else dict(self._last)
+
+    def mean(self) -> float:
+        """Return the mean loss of all steps of the run, also before a resume; 0 before the first."""
+        return (self._before + self._sum) / max(self._count_before + self._count, 1)
+
+
+_FAR = 2.0  # times the loss of the start: above it, and above that of guessing, a model has lost what it knew
+
+
+class LossWatch:
+    """Looks at the result of each step; a line for the first of a kind, and `faults` for the end page.
+
+    vocab_size: whose logarithm is the loss of a model that guesses, each token as likely as any other.
+    """
+
+    def __init__(self, vocab_size: int, learning_rate: float) -> None:
+        self._guessing, self._rate = math.log(max(vocab_size, 2)), learning_rate
+        self._start: float | None = None
+        self._last = 0.0
+        self._num_steps = self._num_idle = self._num_bare = self._num_ruined = 0
+
+    def begin(self, log_history: Iterable[Mapping[str, Any]]) -> None:
+        """Take the first logged loss of a resumed run as the loss of the start."""
+        logged = [entry["loss"] for entry in log_history if isinstance(entry.get("loss"), int | float)]
+        self._start = next((float(loss) for loss in logged if loss > 0), None)
+
+    def look_at(self, step: int, result: _C.StepResult, *, has_targets: bool) -> None:
+        """Look at the result of a step that counts, and say a line at the first fault of a kind."""
+        self._num_steps += 1
+        if not has_targets:
+            self._num_bare += 1
+            self._say_once(self._num_bare, f"step {step}: {_BARE}")
+            return
+        self._last = result.loss
+        self._start = result.loss if self._start is None else self._start
+        if result.grad_norm == 0.0:
+            self._num_idle += 1
+            self._say_once(self._num_idle, f"step {step}: {_IDLE} (loss {result.loss:.4g}){self._advice()}")
+        if self.is_ruined:
+            self._num_ruined += 1
+            self._say_once(self._num_ruined, f"step {step}: {self._ruin()}{self._advice()}")
+
+    def faults(self) -> Iterator[str]:
+        """Yield a line for each fault, for the end page."""
+        if self._num_idle:
+            yield f"{_IDLE} in {self._num_idle:,} of {self._num_steps:,} steps"
+        if self.is_ruined:
+            yield f"{self._ruin()}: the weights are of no use"
+        if self._num_bare:
+            yield f"{self._num_bare:,} of {self._num_steps:,} steps had no token to learn"
+
+    @property
+    def is_ruined(self) -> bool:
+        """True if the newest loss is far above the loss of the start, and above that of guessing."""
+        return self._start is not None and self._last > max(_FAR * self._start, 1.1 * self._guessing)
+
+    def _ruin(self) -> str:
+        return (
+            f"the loss is {self._last:,.4g}, after {self._start or 0.0:.4g} at the start and where guessing "
+            "has "
+            f"{self._guessing:.3g}"
+        )
+
+    def _advice(self) -> str:
+        return (
+            f"; lower --learning_rate ({self._rate:g}), raise --warmup_ratio, or let --loss_spike_factor "
+            "leave "
+            "such steps out"
+        )
+
+    @staticmethod
+    def _say_once(count: int, line: str) -> None:
+        if count == 1:
+            tell(line)
+
+
+_IDLE = "the gradient is exactly 0, so that nothing is learned"
+_BARE = (
+    "none of its conversations has a token to learn: its loss is 0, and counts for nothing; weight decay and "
+    "moments act all the same"
+)

@@ -1,0 +1,163 @@
+"""The plan of a run: its rows, steps, micro-batches and memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from fastsft.model.tuned_gemms import tune_gemms
+from fastsft.planning.device_memory import rank_memory
+from fastsft.planning.memory_plan import MemoryPlan
+from fastsft.planning.plan_choice import Kept, Room, plan_of_run
+from fastsft.planning.run_plan import RunPlan, packing_summary
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.comparison import compare
+from fastsft.runtime.messages import tell
+from fastsft.runtime.place import launch
+from fastsft.trainer.agreed_inputs import agree_on_rows
+
+if TYPE_CHECKING:
+    from fastsft import _C
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.trainer.rows import RowReader
+    from fastsft.trainer.setup import Setup
+
+
+class Planner:
+    """Plans steps, micro-batches and memory for the rows of train_dataset.
+
+    `memory_plan` is None for a Trainer without training data; `rows`, `plan` and `memory` are missing then.
+    """
+
+    rows: TokenRows
+    plan: RunPlan
+    memory: Room
+
+    def __init__(self, setup: Setup, reader: RowReader) -> None:
+        self._setup, self._reader = setup, reader
+        self.memory_plan: MemoryPlan | None = None
+        self.token_budget = 0  # of a micro-batch
+        self._compared_rows: TokenRows | None = None  # that all ranks were found to have
+
+    def plan_first(self) -> None:
+        """Read the data, and choose micro-batches and recompute by memory. Collective.
+
+        ValueError if nothing fits.
+        """
+        args = self._setup.args
+        self.token_budget = args.token_budget
+        if self._setup.train_dataset is None:
+            return
+        self.rows = self._reader.rows_of(self._setup.train_dataset)
+        self.compare_rows()
+        self.plan = RunPlan.of(args, len(self.rows))
+        offloads = args.offload and args.device.type != "cpu"
+        self.memory = Room(rank_memory(str(args.device)), rank_memory("cpu") if offloads else None)
+        self._choose(self.rows)
+
+    def plan_again(self, rows: TokenRows) -> None:
+        """Plan steps and micro-batches for `rows` under the arguments as they are now; the engine stays."""
+        assert self.memory_plan is not None
+        plan = RunPlan.of(self._setup.args, len(rows))
+        self._choose(rows, Kept(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
+        self.plan, self.rows = plan, rows
+
+    def use_rows(self, rows: TokenRows) -> None:
+        """Check `rows` for the model and plan for them. ValueError leaves the old rows."""
+        rows.check_for(self._setup.model, self._setup.engine.vocab_size)
+        self.plan_again(rows)
+
+    def refresh_rows(self) -> bool:
+        """Plan again if a script has changed train_dataset on any rank; True if so. Collective."""
+        if all(launcher.gather_objects(self.rows.is_current())):
+            return False
+        self.use_rows(self._reader.rows_of(self._setup.train_dataset))
+        self.compare_rows()
+        return True
+
+    def read_by_item(self) -> TokenRows:
+        """Read the rows of the data set item by item from now on; return them."""
+        self.rows = self.rows.as_items()
+        return self.rows
+
+    def compare_rows(self) -> None:
+        """Compare the training data between ranks, once for each set of rows. Collective."""
+        if self._compared_rows is not self.rows:
+            agree_on_rows("the training data", self._setup.train_dataset, self.rows)
+            self._compared_rows = self.rows
+
+    def compare(self) -> None:
+        """Compare steps, micro-batches and recompute between ranks: memory decides them, too. Collective."""
+        if launch().world_size == 1 or self.memory_plan is None:
+            return
+        derived = {
+            "token_budget": self.token_budget, "recompute": self.recompute,
+            "sync_each_batch": self.sync_each_batch,
+        }  # fmt: skip
+        facts = {"the plan of the run": {**dataclasses.asdict(self.plan), **derived}}
+        compare("comparing plans", lambda: facts)
+
+    def make_room(self, row: int, tokens: int) -> None:
+        """Plan memory again for row number `row`, if it is longer than all rows that were planned for.
+
+        The same on all ranks. ValueError names the row if it does not fit.
+        """
+        planned = self.rows.longest
+        if tokens <= planned:
+            return
+        rows = self.rows.with_bound(tokens)
+        try:
+            assert self.memory_plan is not None
+            self._choose(rows, Kept(self.memory_plan.recompute, self.token_budget, self.sync_each_batch))
+        except ValueError as error:
+            raise ValueError(
+                f"row {row} of train_dataset has {tokens:,} tokens, memory was planned for rows of "
+                f"{planned:,}: {error}"
+            ) from error
+        self.rows = rows
+        self._setup.engine.reserve(**self.memory_plan.work.shapes())
+        tell(f"row {row} has {tokens:,} tokens, {planned:,} were planned for: memory is planned again")
+
+    def reserve(self) -> None:
+        """Reserve the engine's training memory, and choose its GEMM algorithms. Collective."""
+        if self.memory_plan is None:
+            return
+        setup, work = self._setup, self.memory_plan.work
+        setup.engine.reserve(**work.shapes())
+        if setup.args.tune_gemm:
+            tell(tune_gemms(setup.model, setup.engine, setup.args.device, work))
+
+    @property
+    def sync_each_batch(self) -> bool:
+        """True if gradients are reduced in every micro-batch, False if once a step."""
+        return self.memory_plan is None or self.memory_plan.setting.state.sync_each_batch
+
+    @property
+    def recompute(self) -> str:
+        """The activations that the backward pass recomputes."""
+        return self.memory_plan.recompute if self.memory_plan else "selective"
+
+    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
+        """Use the micro-batches and reductions of a checkpoint's plan; ValueError if they do not fit.
+
+        token_budget: None keeps the present one. sync_each_batch: None lets it be chosen for another budget.
+        """
+        if self.memory_plan is None:
+            return
+        budget = self.token_budget if token_budget is None else token_budget
+        if budget != self.token_budget or sync_each_batch not in (None, self.sync_each_batch):
+            self._choose(self.rows, Kept(self.memory_plan.recompute, budget, sync_each_batch))
+
+    def packing(self) -> _C.PackingSummary:
+        """Summarize how the first steps are cut over ranks and micro-batches (csrc/data/step_source.h)."""
+        summary: _C.PackingSummary = packing_summary(
+            self._setup.args, self.rows, self.token_budget, self._setup.model.conversation_cost()
+        )
+        return summary
+
+    def _choose(self, rows: TokenRows, kept: Kept | None = None) -> None:
+        args, model = self._setup.args, self._setup.model
+        setting, cost = model.memory_setting(args), model.conversation_cost()
+        self.memory_plan = plan_of_run(args, setting, rows, cost, self.memory, kept)
+        self.token_budget = self.memory_plan.token_budget
+        model.reduce_each_batch(each=self.sync_each_batch)

@@ -1,0 +1,178 @@
+"""Reading data sets: rows for the engine, and data loaders for scripts."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastsft.data.batch_reads import BatchReader, ReadBatch
+from fastsft.data.collators import Collation, only_stacks
+from fastsft.data.item_rules import ItemRules
+from fastsft.data.joined_batches import check_ids, join_batches
+from fastsft.data.known_lengths import is_table
+from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
+from fastsft.data.padded_items import PaddedBatch
+from fastsft.data.read_orders import as_read, evaluation_order, training_order
+from fastsft.data.token_rows import TokenRows
+from fastsft.ranks.exchange import AllOrNone
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from fastsft import _C
+    from fastsft.trainer.setup import Setup
+
+
+class RowReader:
+    """Reads the data sets of `setup`; keeps evaluation readers whose worker processes stay."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._evaluation_readers: dict[tuple[str, bool], BatchReader] = {}
+
+    def rows_of(self, dataset: object, *, needs_labels: bool = True) -> TokenRows:
+        """Return what is known of the rows of `dataset` before they are read. Collective."""
+        setup = self._setup
+        collated = not only_stacks(setup.data_collator)
+        rules = ItemRules.of(setup.args, setup.data_collator, setup.tokenizer, setup.model)
+        rules.needs_labels = needs_labels
+        agreement = AllOrNone("looking at a data set")
+        rows = agreement.attempt(
+            lambda: TokenRows.of(dataset, setup.args.model_max_length, collated=collated, rules=rules)
+        )
+        known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
+        assert rows is not None
+        # Rows that one rank reads item by item are read so by all: they were changed there.
+        are_read, are_exact, longest = zip(*filter(None, known), strict=True)
+        if not any(are_read) and setup.args.train_sampling_strategy != "group_by_length":
+            return rows
+        rows = rows.read_by_item()
+        return rows if all(are_exact) or not any(are_exact) else rows.with_bound(max(longest))
+
+    def training_reader(self) -> BatchReader:
+        """Return a reader of train_dataset in training order; --group_by_length reads every item now."""
+        setup, args = self._setup, self._setup.args
+        dataset = as_read(args, setup.train_dataset)
+        return BatchReader(
+            args, dataset, self.collation(setup.train_dataset, training=True),
+            training_order(args, dataset, setup.tokenizer), args.train_batch_size,
+            training=True, sets_epoch=args.train_sampling_strategy == "random",
+        )  # fmt: skip
+
+    def evaluation_reader(self, dataset: object, name: str | None, *, keeps_padding: bool) -> BatchReader:
+        """Return a reader of `dataset`. name: of a set whose workers dataloader_persistent_workers keeps."""
+        setup, args = self._setup, self._setup.args
+        key = (name, keeps_padding) if name and args.dataloader_persistent_workers else None
+        if key is not None and key in self._evaluation_readers:
+            return self._evaluation_readers[key]
+        items = as_read(args, dataset)
+        reader = BatchReader(
+            args, items, self.collation(dataset, training=False, keeps_padding=keeps_padding),
+            evaluation_order(args, items, setup.tokenizer), args.eval_batch_size,
+            training=False, sets_epoch=False,
+        )  # fmt: skip
+        if key is not None:
+            self._evaluation_readers[key] = reader
+        return reader
+
+    def collation(self, dataset: object, *, training: bool, keeps_padding: bool = False) -> Collation:
+        """Return the rule by which items of `dataset` become batches."""
+        setup = self._setup
+        # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
+        all_columns = not setup.args.remove_unused_columns or is_table(dataset)
+        return Collation(
+            setup.data_collator, all_columns=all_columns, needs_labels=training, keeps_padding=keeps_padding,
+            tokenizer=setup.tokenizer,
+        )  # fmt: skip
+
+    def train_loader(self) -> DataLoader[Mapping[str, torch.Tensor]]:
+        """Return the loader of `Trainer.get_train_dataloader`."""
+        setup = self._setup
+        args = copy.copy(setup.args)
+        args._order_seed = setup.fixed.order_seed(torch.initial_seed())
+        loader: DataLoader[Mapping[str, torch.Tensor]] = train_loader(
+            args, setup.train_dataset, self._collator(), setup.tokenizer
+        )
+        return loader
+
+    def eval_loader(self, dataset: object) -> DataLoader[Mapping[str, torch.Tensor]]:
+        """Return the loader of `Trainer.get_test_dataloader`."""
+        loader: DataLoader[Mapping[str, torch.Tensor]] = eval_loader(
+            self._setup.args, dataset, self._collator(), self._setup.tokenizer
+        )
+        return loader
+
+    def _collator(self) -> Collator:
+        pad_id = getattr(self._setup.tokenizer, "pad_token_id", None)
+        return self._setup.data_collator or StackRows(0 if pad_id is None else pad_id)
+
+
+class EvaluationRows(TokenRows):
+    """Rows in batch order, micro-batch by micro-batch and rank by rank; the last batches are filled up."""
+
+    def __init__(
+        self, native: _C.TokenDataset, rows: TokenRows, num_samples: int, own: list[ReadBatch]
+    ) -> None:
+        super().__init__(native, rows.padded_length, rules=rows.rules)
+        self._num_samples, self._own = num_samples, own
+
+    @property
+    def num_samples(self) -> int:
+        """Number of rows of the data set, which come first; further rows fill batches up."""
+        return self._num_samples
+
+    def padded_batch(self, step: int) -> PaddedBatch:
+        """Return batch `step` of this rank, whose rows were read with their padding."""
+        batch = self._own[step]
+        numbers = [batch.number_of(place) for place in range(len(batch.items))]
+        return PaddedBatch.of([item.item for item in batch.items], numbers, self.rules)
+
+
+class StoredRows:
+    """Batches of rows that the engine has already; read from their data set again, with their padding.
+
+    numbers: row numbers of each batch of this rank.
+    """
+
+    def __init__(self, rows: TokenRows, numbers: list[npt.NDArray[np.int64]], collation: Collation) -> None:
+        self._rows, self._numbers, self._collation = rows, numbers, collation
+
+    def padded_batch(self, step: int) -> PaddedBatch:
+        """Return batch `step` of this rank. Raises the ValueError of the Collation."""
+        numbers = self._numbers[step].tolist()
+        items = self._collation([self._rows.source[number] for number in numbers])
+        if isinstance(items, ValueError):
+            raise items
+        return PaddedBatch.of([item.item for item in items], numbers, self._rows.rules)
+
+
+def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> EvaluationRows:
+    """Read all rows of an evaluation on every rank. Collective. ValueError names a faulty row."""
+    args, model = setup.args, setup.model
+    agreement = AllOrNone("reading the data")  # the first batch is read here
+    reads = agreement.attempt(reader.read)
+    agreement.settle(None)
+    assert reads is not None
+    rows.rules = rules = rows.rules and dataclasses.replace(rows.rules, _columns=None)
+    batches = gather_batches(reads.rest)
+    if not args.dataloader_persistent_workers:
+        reads.close()
+    native, numbers = join_batches(batches, rules, args.eval_batch_size)
+    check_ids(native, numbers, setup.engine.vocab_size)
+    model.check_rows(native, numbers, training=False)
+    own = [ranks[args.process_index] for ranks in batches]
+    return EvaluationRows(native, rows, min(len(reader.dataset), len(native)), own)
+
+
+def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
+    """Read batches on every rank; return them as [micro-batch][rank]. Collective: all ranks fail together."""
+    agreement = AllOrNone("reading the data")
+    mine = agreement.attempt(read)
+    ranks = agreement.settle(mine)
+    return [list(batches) for batches in zip(*(batches or [] for batches in ranks), strict=True)]

@@ -1,0 +1,142 @@
+"""DTensors made whole on every rank, many at a time, and the rows of them that a rank holds.
+
+DTensors that are cut into rows over one mesh are gathered together: an all-gather for each would cost more
+than the bytes of most tensors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from fastsft import _C
+from fastsft.checkpoint.external.wrapped import full_tensor, is_dtensor, on_mesh
+from fastsft.weight_sync.source import Named, chunk_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+# A batch ends with the whole tensor that passes this. Small: a processor's cache holds it, and malloc hands
+# the same memory out again instead of new pages.
+BATCH_BYTES = 1 << 22
+DIRECT_BYTES = 1 << 18  # a tensor this large, whose rows divide evenly, is gathered where it will be
+
+
+class Batch:
+    """Tensors in their order that become whole together: DTensors of one mesh, cut into rows, and plain ones.
+
+    Every rank makes the same batches: they follow from shapes, dtypes and placements alone.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._mesh: DeviceMesh | None = None
+        self._named: list[tuple[str, torch.Tensor | None]] = []  # None: of `_rows`
+        self._rows: list[torch.Tensor] = []
+        self._shapes: list[torch.Size] = []
+
+    def takes(self, mesh: DeviceMesh | None) -> bool:
+        """True if a tensor of `mesh` (None: a plain tensor) may join the batch."""
+        return self.bytes < BATCH_BYTES and (mesh is None or self._mesh is None or mesh is self._mesh)
+
+    def add(self, name: str, tensor: torch.Tensor, mesh: DeviceMesh | None) -> None:
+        self.bytes += tensor.shape.numel() * tensor.dtype.itemsize
+        if mesh is None:
+            self._named.append((name, tensor.detach() if tensor.requires_grad else tensor))
+            return
+        self._mesh = mesh
+        self._named.append((name, None))
+        self._rows.append(cast("DTensor", tensor)._local_tensor)
+        self._shapes.append(tensor.shape)
+
+    def whole(self) -> list[Named]:
+        """Return the whole tensors. Collective over the mesh, if there is one."""
+        joined = iter(self._gather() if self._rows else ())
+        return [(name, next(joined) if tensor is None else tensor) for name, tensor in self._named]
+
+    def _gather(self) -> list[torch.Tensor]:
+        import torch.distributed as dist
+
+        mesh = self._mesh
+        assert mesh is not None
+        rank, size = mesh.get_local_rank(), mesh.size()
+        rows = [on_mesh(tensor, mesh.device_type) for tensor in self._rows]
+        packed = _C.pack_rows(rows, self._shapes, rank, size)
+        gathered = torch.empty(size * packed.numel(), dtype=torch.uint8, device=packed.device)
+        dist.all_gather_into_tensor(gathered, packed, group=mesh.get_group())
+        return _C.join_rows(gathered, rows, self._shapes, size)
+
+
+def whole_tensors(tensors: Iterable[Named]) -> Iterator[list[Named]]:
+    """Yield the whole tensors in their order, a list for each gather. Collective if there are DTensors."""
+    batch = Batch()
+    for name, tensor in tensors:
+        mesh, gather = None, None
+        if is_dtensor(tensor):
+            mesh = row_mesh(tensor)
+            gather = full_tensor if mesh is None else _gather_rows if _is_direct(tensor, mesh) else None
+        if gather is not None or not batch.takes(mesh):
+            yield batch.whole()
+            batch = Batch()
+        if gather is not None:
+            yield [(name, gather(tensor))]
+        else:
+            batch.add(name, tensor, mesh)
+    yield batch.whole()
+
+
+def _is_direct(tensor: torch.Tensor, mesh: DeviceMesh) -> bool:
+    shape: torch.Size = tensor.shape
+    large = shape.numel() * tensor.dtype.itemsize >= DIRECT_BYTES
+    return large and shape[0] % int(mesh.size()) == 0
+
+
+def _gather_rows(tensor: torch.Tensor) -> torch.Tensor:
+    import torch.distributed as dist
+
+    sharded = cast("DTensor", tensor)
+    mesh = sharded._spec.mesh
+    rows = on_mesh(sharded._local_tensor, mesh.device_type).contiguous()
+    whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=rows.device)
+    dist.all_gather_into_tensor(_bytes(whole), _bytes(rows), group=mesh.get_group())
+    return whole
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """View a tensor as bytes: gloo does not know every dtype."""
+    return tensor.view(-1).view(torch.uint8)
+
+
+def row_mesh(tensor: DTensor) -> DeviceMesh | None:
+    """Return the one-dimensional mesh over which a DTensor is cut into rows; None for any other layout."""
+    from torch.distributed.tensor import Shard
+
+    spec = tensor._spec
+    return spec.mesh if tuple(spec.placements) == (Shard(0),) else None
+
+
+def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -> bool:
+    """True if a DTensor is cut into rows over all ranks, in their order."""
+    mesh = row_mesh(tensor)
+    if mesh is None:
+        return False
+    if id(mesh) not in meshes:
+        meshes[id(mesh)] = mesh.mesh.tolist() == list(range(world_size))
+    return meshes[id(mesh)]
+
+
+def own_rows(
+    tensor: torch.Tensor, rank: int, world_size: int, meshes: dict[int, bool]
+) -> torch.Tensor | None:
+    """Return the local part of a DTensor that is cut into rows over all ranks; None if it needs a gather.
+
+    meshes: a cache, by identity, of whether a mesh is all ranks in order.
+    """
+    if not is_dtensor(tensor) or not is_cut_over_all(tensor, world_size, meshes):
+        return None
+    local: torch.Tensor = tensor._local_tensor
+    begin, end = chunk_of(tensor.shape, rank, world_size)
+    return local if local.shape[0] == end - begin else None
