@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsft.runtime.load_core import KEPT_PRODUCTS
+from fastsft.runtime.imports import KEPT_PRODUCTS
 from harness import Run, UnequalResultsError, paired, run_json, write_result
 
 LIBRARIES_OWN = dict.fromkeys(KEPT_PRODUCTS, "1024")

@@ -43,7 +43,7 @@ def ours(model: Path, folder: Path, mode: str) -> dict[str, Any]:
     from fastsft import _C, saving
     from fastsft.ranks import process_group as launcher
     from fastsft.ranks.output_directory import file_system_of
-    from fastsft.runtime.place import launch
+    from fastsft.runtime.launch import launch
     from saving_run import make_trainer
     from tiny_models import train
 

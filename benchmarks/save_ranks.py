@@ -28,7 +28,7 @@ from fastsft.checkpoint import saver as checkpoint_saver
 from fastsft.model.model_save import ModelForm
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.output_directory import file_system_of
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from saving_run import make_trainer
 
 CHUNK = 8 << 20

@@ -4,8 +4,7 @@ usage: python scripts/check_prose.py [--table] [PAGE ...]
 
 A page passes when its mean sentence has at most 16 words and no paragraph has more than 80. Code, addresses
 of links, pictures and HTML are not prose. A list item and a table cell are each a paragraph; cells and
-headings do not count for the mean, since they are seldom sentences. `docs/decisions.md` also needs an index
-that names each of its entries once.
+headings do not count for the mean, since they are seldom sentences.
 """
 
 from __future__ import annotations
@@ -20,17 +19,11 @@ ROOT = Path(__file__).parents[1]
 MEAN_WORDS = 16.0
 PARAGRAPH_WORDS = 80
 
-# Pages whose mean is not checked, and why; paragraphs are checked there, too.
-ANY_MEAN = {
-    "docs/decisions.md": "a record of reasons with their figures; entries are not rewritten",
-}
-
 SENTENCE_END = re.compile(r"(?<!\.\.)[.!?]['\")*_]*\s+")  # an ellipsis ends none
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf)\.")
 WORD = re.compile(r"[^\W_][\w'-]*(?:[.,][\w]+)*")
 FENCE = re.compile(r"^\s*(```|~~~)")
 LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
-ENTRY = re.compile(r"^## (.+)$")
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong in `line` of a page."""
+    """A fault in `line` of a page."""
 
     line: int
     message: str
@@ -86,7 +79,7 @@ def _blank_lines(comment: re.Match[str]) -> str:
 
 
 def paragraphs(text: str) -> list[Paragraph]:
-    """The prose of a page of Markdown, in order."""
+    """Return the prose of a page of Markdown, in order."""
     found: list[Paragraph] = []
     current: list[tuple[int, str]] = []
     for number, line in [*prose_lines(text), (0, "")]:
@@ -105,25 +98,25 @@ def paragraphs(text: str) -> list[Paragraph]:
 
 
 def count(text: str) -> int:
-    """Number of words in `text`."""
+    """Count the words of `text`."""
     return len(WORD.findall(text))
 
 
 def sentence_lengths(text: str) -> list[int]:
-    """Words of each sentence of the prose; fragments of one or two words do not count."""
+    """Return the words of each sentence of the prose; fragments of one or two words do not count."""
     texts = [paragraph.text for paragraph in paragraphs(text) if paragraph.kind == "text"]
     lengths = [count(sentence) for each in texts for sentence in SENTENCE_END.split(each)]
     return [length for length in lengths if length > 2]
 
 
 def mean_sentence(text: str) -> float:
-    """Mean number of words of the sentences of a page, 0 without any."""
+    """Return the mean number of words of a page's sentences, 0 without any."""
     lengths = sentence_lengths(text)
     return sum(lengths) / len(lengths) if lengths else 0.0
 
 
-def faults(text: str, any_mean: bool = False) -> list[Fault]:
-    """What is wrong with the prose of a page; `any_mean`: its mean sentence may have any length."""
+def faults(text: str) -> list[Fault]:
+    """Return the faults of the prose of a page, by line."""
     found = []
     for paragraph in paragraphs(text):
         words = count(paragraph.text)
@@ -133,72 +126,33 @@ def faults(text: str, any_mean: bool = False) -> list[Fault]:
                 Fault(paragraph.line, f"{paragraph.kind} of {words} words, at most {PARAGRAPH_WORDS}; {way}")
             )
     mean = mean_sentence(text)
-    if mean > MEAN_WORDS and not any_mean:
+    if mean > MEAN_WORDS:
         found.append(
             Fault(1, f"{mean:.1f} words in the mean sentence, at most {MEAN_WORDS:.0f}; split the long ones")
         )
     return found
 
 
-def anchor(heading: str) -> str:
-    """The anchor that GitHub gives to a heading."""
-    kept = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
-    return kept.replace(" ", "-")
-
-
-def index_faults(text: str) -> list[Fault]:
-    """Entries (`## title`) that the index above them lacks or has twice, and links to no entry."""
-    lines = text.splitlines()
-    entries = {
-        anchor(found[1]): number for number, line in enumerate(lines, 1) if (found := ENTRY.match(line))
-    }
-    first = min(entries.values(), default=len(lines) + 1)
-    links = [
-        (number, link)
-        for number, line in enumerate(lines[: first - 1], 1)
-        for link in re.findall(r"\]\(#([^)]+)\)", line)
-    ]
-    named = [link for _, link in links]
-    missing = [
-        Fault(number, f"not in the index; add [title](#{link}) under its subject")
-        for link, number in entries.items()
-        if link not in named
-    ]
-    return missing + [
-        Fault(
-            number,
-            f"the index names #{link} {'twice' if link in entries else 'which is no entry'}; remove it",
-        )
-        for place, (number, link) in enumerate(links)
-        if link not in entries or link in named[:place]
-    ]
-
-
 def pages(root: Path = ROOT) -> list[Path]:
-    """The pages that are checked."""
+    """Return the pages that are checked."""
     at_top = [root / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return [*(page for page in at_top if page.exists()), *sorted((root / "docs").rglob("*.md"))]
 
 
-def page_faults(page: Path, root: Path = ROOT) -> list[Fault]:
-    """What is wrong with one page, by line."""
-    name = page.relative_to(root).as_posix() if page.is_relative_to(root) else page.name
-    text = page.read_text("utf-8")
-    found = faults(text, any_mean=name in ANY_MEAN)
-    if name == "docs/decisions.md":
-        found += index_faults(text)
-    return sorted(found, key=lambda fault: fault.line)
+def page_faults(page: Path) -> list[Fault]:
+    """Return the faults of one page, by line."""
+    return sorted(faults(page.read_text("utf-8")), key=lambda fault: fault.line)
 
 
 def table(page: Path) -> str:
-    """Mean sentence, longest paragraph and number of words of a page."""
+    """Return a line of mean sentence, longest paragraph and number of words of a page."""
     text = page.read_text("utf-8")
     sizes = [count(paragraph.text) for paragraph in paragraphs(text)]
     return f"{mean_sentence(text):5.1f} {max(sizes, default=0):4d} {sum(sizes):6d}  {page}"
 
 
 def main(words: list[str]) -> int:
-    """0 when all pages are in order, 1 when not; `--table` prints their figures first."""
+    """Return 0 if all pages are in order, else 1; `--table` prints their figures first."""
     chosen = [Path(word).resolve() for word in words if word != "--table"] or pages()
     if "--table" in words:
         print(f"{'mean':>5} {'long':>4} {'words':>6}  page", *map(table, chosen), sep="\n")

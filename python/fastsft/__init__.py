@@ -9,9 +9,9 @@ if is_program():
 from typing import Any
 
 from fastsft.ranks import launcher_watch as _launcher_watch  # noqa: F401  notes who started this process
-from fastsft.runtime.lazy_names import lazy_names
-from fastsft.runtime.load_core import load_native as _load_native
-from fastsft.runtime.standard_streams import occupy_closed
+from fastsft.runtime.imports import lazy_names
+from fastsft.runtime.imports import load_native as _load_native
+from fastsft.runtime.terminal import occupy_closed
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,7 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 if __name__ == "__main__":
-    from fastsft.runtime.early_interrupt import end_at_interrupt
+    from fastsft.runtime.errors import end_at_interrupt
 
     end_at_interrupt()
 
@@ -38,8 +38,8 @@ from fastsft.program.preparation import check_evaluation, load_data, load_model,
 from fastsft.ranks.output_directory import run_lock
 from fastsft.reporting.end_page import end_page
 from fastsft.reporting.start_page import start_page
+from fastsft.runtime.interactive import short_in_cells
 from fastsft.runtime.messages import rank0_print
-from fastsft.runtime.short_traceback import short_in_cells
 from fastsft.script_names import reexports
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer

@@ -17,7 +17,7 @@ if __name__ == "__main__" and __spec__ is None:
         os.path.dirname(_FOLDER),
     ]
 if __name__ == "__main__":
-    from fastsft.runtime.early_interrupt import end_at_interrupt
+    from fastsft.runtime.errors import end_at_interrupt
 
     end_at_interrupt()
 

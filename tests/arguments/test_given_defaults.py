@@ -20,7 +20,7 @@ from fastsft.arguments.lora import LoraScriptArguments
 from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli import plan
-from fastsft.data.called_rows import refuse_label_flags
+from fastsft.data.data_module import refuse_label_flags
 from fastsft.lora.attach import check_same_settings
 from fastsft.lora.settings import LoraSettings
 from fastsft.reporting.start_page import changed_arguments

@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.policy_choice import settle_policy
+from fastsft.data.chat.mask_policy import resolve_policy
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from published_models import CHATML, write_tokenizer
 
 LENGTH = 2048
@@ -32,7 +32,7 @@ class Seen:
         source = "{% set gap = " + json.dumps(gap) + " %}" + SOURCE
         self.model = write_tokenizer(folder / "m", source, CHATML, {"eos_token": "<|im_end|>"})
         tokenizer = Tokenizer.from_pretrained(self.model, model_max_length=LENGTH)
-        native = native_of(tokenizer)
+        native = find_native_tokenizer(tokenizer)
         assert native is not None
         chosen = LabelSettings(mask_policy="spans", template="model", **settings)
         using = make_labeller(native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
@@ -108,9 +108,9 @@ def test_rows_without_such_a_token_are_the_same(tmp_path: Path) -> None:
 def test_the_flag_chooses_spans_and_is_refused_with_fastchats_labels(tmp_path: Path) -> None:
     model = write_tokenizer(tmp_path / "m", SOURCE, CHATML, {"eos_token": "<|im_end|>"})
     tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
-    settled = settle_policy(LabelSettings(mask_policy="auto", boundary_tokens="split"), tokenizer)
+    settled = resolve_policy(LabelSettings(mask_policy="auto", boundary_tokens="split"), tokenizer)
     assert settled.mask_policy == "spans" and settled.why.startswith("--boundary_tokens split")
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     assert native is not None
     with pytest.raises(ValueError, match="--boundary_tokens split needs --mask_policy spans"):
         make_labeller(native, LENGTH, 0, LabelSettings(boundary_tokens="split"), tokenizer=tokenizer)

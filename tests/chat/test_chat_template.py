@@ -15,11 +15,11 @@ import pytest
 
 from chat_tokenizers import llama_with_specials, named
 from fastsft import _C
-from fastsft.data.chat import template as template_module
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.template import ModelTemplate, _Worker
-from fastsft.runtime.isolated_python import isolated_command, isolated_environment
-from fastsft.tokenizer.settings import read_chat_template
+from fastsft.data.chat.model_template import ModelTemplate, _Renderer
+from fastsft.runtime import worker as worker_module
+from fastsft.runtime.worker import isolated_command, isolated_environment
+from fastsft.tokenizer.files import read_chat_template
 from golden_text import human_gpt
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -93,7 +93,7 @@ ENDLESS = [
 
 @pytest.mark.parametrize("payload", ENDLESS)
 def test_time_is_limited(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.5)
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 0.5)
     begin = time.monotonic()
     with pytest.raises(ValueError, match=r"takes more than|does not compile"):
         template(payload + CHATML, seconds=0.5)
@@ -112,16 +112,16 @@ IN_ONE_CALL = (
 @pytest.mark.parametrize("payload", IN_ONE_CALL)
 def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's timer waits for the end of a call: the process is ended once it has computed too long."""
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 1.0)
-    asks, reads = _Worker.ask_all, template_module._cpu_seconds
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 1.0)
+    asks, reads = _Renderer.ask_all, worker_module.cpu_seconds
     seen: list[float] = []
 
-    def ask(worker: _Worker, requests: Any) -> Any:
-        process = worker._start()
+    def ask(renderer: _Renderer, requests: Any) -> Any:
+        process = renderer._start().process
         seen[:] = [reads(process)]
         process.send_signal(signal.SIGSTOP)  # it gets a core a little later
         threading.Timer(0.3, process.send_signal, (signal.SIGCONT,)).start()
-        return asks(worker, requests)
+        return asks(renderer, requests)
 
     def read(process: subprocess.Popen[bytes]) -> float:
         seen.append(reads(process))
@@ -130,8 +130,8 @@ def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch)
     model = template(
         f"{{% if messages[0].content == 'x' %}}{payload}{{% endif %}}{CHATML}{PROMPT}", seconds=0.5
     )
-    monkeypatch.setattr(template_module, "_cpu_seconds", read)
-    monkeypatch.setattr(_Worker, "ask_all", ask)
+    monkeypatch.setattr(worker_module, "cpu_seconds", read)
+    monkeypatch.setattr(_Renderer, "ask_all", ask)
     (hung,) = explain(model, human_gpt("x", "Ho")).findings
     assert "takes more than 1.5 s" in hung.reason
     assert 1.5 <= seen[-1] - seen[0] < 1.8
@@ -141,7 +141,7 @@ def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch)
 def test_one_call_ends_also_where_nobody_waits_for_it() -> None:
     settings = {"source": IN_ONE_CALL[0], "tokens": {}, "date": "2026-11-26", "adds_bos": False, "ends": ()}
     process = subprocess.Popen(
-        isolated_command("fastsft.data.chat.render", ("jinja2", "markupsafe")),
+        isolated_command("fastsft.data.chat.rendering.main", ("jinja2", "markupsafe")),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=isolated_environment(),
     )  # fmt: skip
     process.communicate(f'{json.dumps({**settings, "seconds": 0.1})}\n"endings"\n'.encode(), timeout=120)
@@ -150,17 +150,17 @@ def test_one_call_ends_also_where_nobody_waits_for_it() -> None:
 
 def test_a_process_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the same records are learned: limits are of computing, not of the clock."""
-    monkeypatch.setattr("fastsft.data.chat.template._GRACE", 0.0)
-    starts, stopped = _Worker._start, []
+    monkeypatch.setattr("fastsft.data.chat.model_template._GRACE", 0.0)
+    starts, stopped = _Renderer._start, []
 
-    def start(worker: _Worker) -> Any:
-        process = starts(worker)
-        process.send_signal(signal.SIGSTOP)
-        threading.Timer(1.0, process.send_signal, (signal.SIGCONT,)).start()
-        stopped.append(process)
-        return process
+    def start(renderer: _Renderer) -> Any:
+        started = starts(renderer)
+        started.process.send_signal(signal.SIGSTOP)
+        threading.Timer(1.0, started.process.send_signal, (signal.SIGCONT,)).start()
+        stopped.append(started)
+        return started
 
-    monkeypatch.setattr(_Worker, "_start", start)
+    monkeypatch.setattr(_Renderer, "_start", start)
     model = template(CHATML + PROMPT, seconds=0.3)
     assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n") and stopped
 

@@ -15,7 +15,7 @@ SETTINGS = {
     "seconds": 5.0,
 }  # fmt: skip
 LINE = json.dumps(SETTINGS).encode() + b"\n"
-TEMPLATES, TOKENIZERS = "fastsft.data.chat.render", "fastsft.tokenizer.library_program"
+TEMPLATES, TOKENIZERS = "fastsft.data.chat.rendering.main", "fastsft.tokenizer.library_program"
 # What came through the pipe before the end.
 SAID = {
     "nothing": (TEMPLATES, b""),

@@ -1,19 +1,20 @@
-"""Places of replies found once for chats of one form: as with each prefix of each chat rendered by itself."""
+"""Reply places of known forms, and tojson: as when each prefix of each chat is rendered by itself."""
 
 from __future__ import annotations
 
 import copy
 import json
+import random
 import signal
 from typing import Any
 
 import pytest
 
-from fastsft.data.chat import known_forms
-from fastsft.data.chat.known_forms import KnownForms
-from fastsft.data.chat.reply_spans import Ends
-from fastsft.data.chat.sandbox import Fatal, Refused, TimeLimit
-from fastsft.data.chat.template_program import Program
+from fastsft.data.chat.rendering import known_forms
+from fastsft.data.chat.rendering.known_forms import KnownForms
+from fastsft.data.chat.rendering.program import Program
+from fastsft.data.chat.rendering.reply_spans import Ends
+from fastsft.data.chat.rendering.sandbox import Fatal, JsonTexts, Refused, TimeLimit
 from published_templates import PUBLISHED, source_of
 from template_conversations import CONVERSATIONS
 
@@ -186,3 +187,41 @@ def test_marks_that_the_template_refuses_refuse_no_chat() -> None:
         assert "".join(learned(program.render(*plain(number)))) == "".join(texts)
     with pytest.raises(Refused, match="long"):
         program.render(*plain(10**20))
+
+
+ODD: list[Any] = [None, True, 1.5, -3, 'a "b"\n\\ \u2028\x00é你', float("inf"), {}, [], {1: [2, {"a": "\n"}]}]
+
+
+def value(draw: random.Random, depth: int = 0) -> Any:
+    kind = draw.randrange(3) if depth < 4 else 0
+    if kind == 0:
+        return draw.choice(ODD)
+    inner = [value(draw, depth + 1) for _ in range(draw.randrange(4))]
+    return inner if kind == 1 else {f"k{i}\n": each for i, each in enumerate(inner)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"indent": 4},
+        {"indent": 1},
+        {"indent": 0},
+        {"indent": 2, "sort_keys": False},
+        {"separators": (",", ":")},
+        {"ensure_ascii": True, "indent": 3},
+    ],
+)
+def test_texts_are_those_of_json(options: dict[str, Any]) -> None:
+    draw, texts = random.Random(1), JsonTexts()
+    for _ in range(2000):
+        one = value(draw)
+        expected = json.dumps(one, **{"ensure_ascii": False, **options})
+        assert texts.write(one, **options) == expected == texts.write(one, **options)
+
+
+def test_equal_objects_and_other_options_have_texts_of_their_own() -> None:
+    texts, one = JsonTexts(), {"a": [1]}
+    assert texts.write(one) == '{"a": [1]}' and texts.write(one, separators=(",", ":")) == '{"a":[1]}'
+    for number in range(5000):  # of objects whose place in memory may be the same
+        assert texts.write({"a": number}) == f'{{"a": {number}}}'

@@ -10,7 +10,7 @@ import pytest
 from fastsft import _C
 from fastsft.data.chat.labelling import make_labeller
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.tokenizer.transformers_tokenizer import called_tokenizer
 from golden_text import (
     CONVERSATIONS,
     GOLDEN,

@@ -14,9 +14,9 @@ from transformers import AutoTokenizer
 from fastsft import _C
 from fastsft.cli.chat import Talk
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.ollama import ollama_template
-from fastsft.data.chat.prompt import Prompts
+from fastsft.data.chat.prompts import Prompts
 from fastsft.data.chat.template_check import probe_record
+from fastsft.data.chat.template_saving import ollama_template
 from fastsft.tokenizer import Tokenizer
 from go_template import render_go
 from published_models import CHATML, MODELS, write_published, write_tokenizer

@@ -11,11 +11,11 @@ import pytest
 from transformers import AutoTokenizer
 
 from data_formats import labelled, write_records
-from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
+from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.inspection.data_report import note_stop_token
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from published_models import CHATML, MODELS, R1, write_published, write_tokenizer
 
 LENGTH = 2048
@@ -32,7 +32,7 @@ class Seen:
 
     def __init__(self, model: Path, folder: Path, *records: Any, **settings: Any) -> None:
         tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
-        native = native_of(tokenizer)
+        native = find_native_tokenizer(tokenizer)
         assert native is not None
         chosen = LabelSettings(**{"mask_policy": "spans", **settings})
         using = make_labeller(native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
@@ -246,7 +246,7 @@ def test_rows_of_replies_only_where_there_are_thoughts(models: dict[str, Path], 
     lists = [PLAIN, thinking, fields, last, untrained]
     seen = Seen(models["glm-4.5"], tmp_path, *({"messages": each} for each in lists))
     assert seen.labelling["train_turns"] == "each_with_thoughts"
-    assert "records with thoughts in rows of their own" in label_words(seen.labelling)
+    assert "records with thoughts in rows of their own" in describe_labels(seen.labelling)
     rows = [PLAIN, *(thinking[:end] for end in (2, 4, 6)), *(fields[:end] for end in (2, 4)), last, THINKING]
     clean = [[{k: v for k, v in m.items() if k != "train"} for m in row] for row in rows]
     assert seen.ids == [rendered(models["glm-4.5"], row, more="<|user|>") for row in clean]

@@ -12,10 +12,10 @@ from transformers import AutoTokenizer
 
 from family_models import write_family
 from fastsft import _C
-from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
+from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import human_gpt
 
 LENGTH = 512
@@ -33,7 +33,7 @@ def labeller(
 ) -> tuple[_C.Labeller, Tokenizer]:
     tokenizer = tokenizer or Tokenizer.from_pretrained(model, model_max_length=length)
     chosen = LabelSettings(**{"mask_policy": "spans", **settings})
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     assert native is not None
     return make_labeller(native, length, 0, chosen, tokenizer=tokenizer, self_test=True), tokenizer
 
@@ -69,7 +69,7 @@ def test_rows_are_what_transformers_renders(qwen3: Path) -> None:
     """Qwen3's own template, chosen by default: ids of `apply_chat_template`, learned after its prompt."""
     using, _ = labeller(qwen3)
     assert describe(using)["train_turns"] == "each"
-    assert "stop token <|im_end|>, each reply in a row of its own" in label_words(describe(using))
+    assert "stop token <|im_end|>, each reply in a row of its own" in describe_labels(describe(using))
     theirs = AutoTokenizer.from_pretrained(qwen3)
     stop = theirs.convert_tokens_to_ids("<|im_end|>")
     expected = []
@@ -196,7 +196,7 @@ def test_split_first_and_then_each(qwen3: Path) -> None:
     seen = label([{"id": "r", "conversations": messages}], using)
     split, _ = labeller(qwen3, 60, template="chatml", overlong="split")
     pieces = label([{"conversations": messages}], split)
-    texts = [native_of(tokenizer).decode(ids) for ids, _ in rows(pieces)]
+    texts = [find_native_tokenizer(tokenizer).decode(ids) for ids, _ in rows(pieces)]
     expected = []
     for text in texts:
         count = text.count("<|im_start|>")

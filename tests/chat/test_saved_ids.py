@@ -12,13 +12,12 @@ import pytest
 from transformers import LlamaTokenizer, LlamaTokenizerFast
 
 from fastsft import _C
-from fastsft.data.chat.front_bos import with_bos, without_bos
-from fastsft.data.chat.jinja_form import jinja_form_of
+from fastsft.data.chat.jinja_form import jinja_form_of, with_bos, without_bos
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import choose_template
 from fastsft.data.chat.template_saving import trained_source
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import GOLDEN, MODES, human_gpt
 
 # A Llama tokenizer without further tokens ends replies with </s>.
@@ -59,7 +58,7 @@ def check(mode: str, source: str, using: _C.Labeller, systems: tuple[str | None,
 @pytest.mark.parametrize("mode", MODES)
 def test_named_templates(mode: str, name: str) -> None:
     tokenizer = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode, model_max_length=2048)
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     assert native is not None
     using = make_labeller(
         native, 2048, 0, LabelSettings(mask_policy="spans", template=name), tokenizer=tokenizer
@@ -77,7 +76,7 @@ def test_a_models_own_template(mode: str, own: str, tmp_path: Path) -> None:
     model = shutil.copytree(GOLDEN / "tokenizers" / mode, tmp_path / "m")
     (model / "chat_template.jinja").write_text(own)
     tokenizer = Tokenizer.from_pretrained(model, model_max_length=2048)
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     assert native is not None
     settings = LabelSettings(mask_policy="spans", template="model")
     using = make_labeller(native, 2048, 0, settings, tokenizer=tokenizer)

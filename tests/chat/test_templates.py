@@ -18,7 +18,7 @@ from chat_tokenizers import (
 from fastsft import _C
 from fastsft.data.chat import template_check
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.template import ModelTemplate
+from fastsft.data.chat.model_template import ModelTemplate
 from fastsft.data.chat.template_choice import choose_template, digest_of
 from golden_text import GOLDEN, human_gpt
 

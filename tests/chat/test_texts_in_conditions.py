@@ -13,8 +13,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 import published_models
-from fastsft.data.chat.reply_spans import Ends
-from fastsft.data.chat.template_program import Program
+from fastsft.data.chat.rendering.program import Program
+from fastsft.data.chat.rendering.reply_spans import Ends
 from template_conversations import call, gives, says, tool, user
 
 END = "<|im_end|>"

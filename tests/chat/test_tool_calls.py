@@ -15,10 +15,10 @@ from transformers import AutoTokenizer
 from data_formats import labelled, write_records
 from family_models import TEMPLATES, write_family
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.template import ModelTemplate
-from fastsft.data.format_lines import calls_note
+from fastsft.data.chat.model_template import ModelTemplate
+from fastsft.data.label_report import calls_note
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
 LENGTH = 2048
 # Published template: the family with its special tokens, and what ends a reply.
@@ -49,7 +49,7 @@ class Labelled:
         tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
         if source is not None:
             tokenizer.chat_template = source
-        self.native = native_of(tokenizer)
+        self.native = find_native_tokenizer(tokenizer)
         assert self.native is not None
         chosen = LabelSettings(**{"mask_policy": "spans", **settings})
         using = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
@@ -431,7 +431,7 @@ def test_a_probe_that_fails_is_told(
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     slow = "{% if tools %}" + endless + "{% endif %}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastsft.data.chat.template.SECONDS", 0.5)
+        patch.setattr("fastsft.data.chat.model_template.SECONDS", 0.5)
         defaults = {"seconds": 0.5, "day": None, "for_tools": False}
         patch.setattr(ModelTemplate.__init__, "__kwdefaults__", defaults)
         seen = Labelled(RECORDS[1:2], tmp_path, models["qwen3"], source=slow + own)

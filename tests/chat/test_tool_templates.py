@@ -12,13 +12,12 @@ from transformers import AutoTokenizer
 from data_formats import labelled, write_records
 from fastsft import inspect
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
-from fastsft.data.chat.prompt import Prompts
+from fastsft.data.chat.prompts import Prompts
 from fastsft.data.chat.template_saving import trained_source
-from fastsft.data.conversation_labels import label_conversation_file
+from fastsft.data.conversation_labels import label_conversation_file, may_have_tools
 from fastsft.data.label_files import FileOptions
 from fastsft.data.labelled_rows import LabelledRows
 from fastsft.data.token_rows import TokenRows
-from fastsft.data.tool_records import may_have_tools
 from fastsft.sources.data_files import DataFile
 from fastsft.tokenizer import Tokenizer
 from published_models import CHATML, TEMPLATES, write_tokenizer

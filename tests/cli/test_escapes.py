@@ -10,7 +10,7 @@ import pytest
 from fastsft.program import main as entry
 from fastsft.reporting.console_text import columns
 from fastsft.runtime import messages as notices
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 HOSTILE = "llama\x1b]0;owned\x07\x1b[2J\u202e\x9b"
 SHOWN = "llama\\x1b]0;owned\\x07\\x1b[2J\\u202e\\x9b"

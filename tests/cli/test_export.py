@@ -10,8 +10,8 @@ import pytest
 
 from family_models import write_family
 from fastsft.cli import main as cli
-from fastsft.data.chat.ollama import ollama_template
-from fastsft.data.chat.policy_choice import jinja_form_for
+from fastsft.data.chat.mask_policy import jinja_form_for
+from fastsft.data.chat.template_saving import ollama_template
 from fastsft.tokenizer import Tokenizer
 from go_template import render_go
 

@@ -10,7 +10,8 @@ import pytest
 from fastsft.arguments import DataArguments
 from fastsft.cli import main as cli
 from fastsft.program import main as entry
-from fastsft.sources.data_files import data_files, open_input
+from fastsft.sources.data_files import data_files
+from fastsft.sources.readers import open_input
 
 TALK = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]
 SOUND = json.dumps({"id": "a", "conversations": TALK}).encode()
@@ -109,7 +110,7 @@ def test_training_ends_with_a_line(
     from fastsft import _C
     from fastsft.data.chat.labelling import LabelSettings, make_labeller
     from fastsft.data.errors import raise_first
-    from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
+    from fastsft.tokenizer.json_tokenizer import byte_tokenizer
 
     path = tmp_path / "data.json"
     path.write_bytes(CASES[name][0])

@@ -123,7 +123,7 @@ def test_files_that_flags_name(kind: str, tmp_path: Path) -> None:
     for flag, name in names.items():
         plant(tmp_path / name, kind)
         if kind == "a FIFO" and flag in ("data_path", "eval_data_path"):
-            continue  # may be pipes: tests/data/test_waiting_pipe.py
+            continue  # may be pipes: tests/data/test_streaming.py
         words = training(model, tmp_path / f"out-{flag}", **{flag: tmp_path / name})
         for command in (["train"], ["doctor", "--skip", "communication,disk rate"]):
             orders.append(([*command, *words], tmp_path))

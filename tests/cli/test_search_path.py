@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import fastsft
-from fastsft.runtime.isolated_python import isolated_command, isolated_environment, package_folder
 from fastsft.runtime.search_path import child_environment, python_command
+from fastsft.runtime.worker import isolated_command, isolated_environment, package_folder
 from launched_runs import FLAGS
 
 OWN = str(Path(fastsft.__file__).parents[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastsft import _C
-from fastsft.data.cache_directory import cache_directory, only_writer, remove_forgotten
+from fastsft.data.token_cache import cache_directory, only_writer, remove_forgotten
 
 DAY = 24 * 3600.0
 KEY = "0123456789abcdef" * 4

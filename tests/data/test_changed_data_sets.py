@@ -232,8 +232,8 @@ def test_a_method_of_the_object_that_is_replaced(tmp_path: Path, tokenizers: Any
 def test_what_nobody_changed_is_native(tokenizers: Any) -> None:
     for kind in ("SupervisedDataset", "LazySupervisedDataset"):
         for make in (made, peeked):
-            assert not TokenRows.of(make(fastsft.data, kind, tokenizers[0]), LENGTH).is_read
-        rows = TokenRows.of(subset(fastsft.data, kind, tokenizers[0]), LENGTH)
+            assert not TokenRows.from_dataset(make(fastsft.data, kind, tokenizers[0]), LENGTH).is_read
+        rows = TokenRows.from_dataset(subset(fastsft.data, kind, tokenizers[0]), LENGTH)
         assert rows.is_read and rows.is_exact and len(rows) == 4
 
 

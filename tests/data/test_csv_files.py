@@ -12,8 +12,9 @@ import pytest
 
 from bounded_child import label_bounded
 from data_formats import FORMATS, converted, write_records
-from fastsft.sources.csv_lines import CsvLines
-from fastsft.sources.data_files import data_files, read_content
+from fastsft.sources.data_files import data_files
+from fastsft.sources.file_formats import CsvLines
+from fastsft.sources.readers import read_content
 
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "alpaca": [{**record, "history": None} for record in FORMATS["alpaca"]],

@@ -14,10 +14,10 @@ from data_formats import FORMATS, ROLE_CONTENT, TURNS, chat, converted, labelled
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.data.data_module import make_supervised_data_module
-from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError
-from fastsft.data.format_lines import format_lines, format_totals
-from fastsft.sources.data_files import DataFile, read_records
+from fastsft.data.label_report import check_dropped, format_lines, format_totals
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, hf_tokenizer
 

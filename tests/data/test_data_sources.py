@@ -16,7 +16,9 @@ import pytest
 
 from fastsft import _C, data
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.sources.data_files import DataFile, JsonLines, data_files, open_input, read_records
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.json_lines import JsonLines
+from fastsft.sources.readers import open_input, read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 

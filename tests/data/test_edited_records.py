@@ -14,8 +14,7 @@ import torch
 import transformers
 
 import fastsft.data
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from golden_text import hf_tokenizer, read_records
 from trainer_pairs import check_equal, curve, model, ours, theirs, unrounded
 
@@ -180,14 +179,14 @@ def test_items_in_hand_that_are_edited(tmp_path: Path, tokenizer: Any, kind: str
 def test_reading_all_items_keeps_the_rows_native(tokenizer: Any, kind: str) -> None:
     dataset = getattr(fastsft.data, kind)(records(40), tokenizer)
     items = [dataset[row] for row in range(40)]
-    assert not TokenRows.of(dataset, LENGTH).is_read
+    assert not TokenRows.from_dataset(dataset, LENGTH).is_read
     for name in ("input_ids", "labels", "attention_mask"):
         value = items[37][name][5].clone()
         items[37][name][5] = 7 if name == "input_ids" else ~value
-        assert TokenRows.of(dataset, LENGTH).is_read and not dataset.still_has([36, 37])
+        assert TokenRows.from_dataset(dataset, LENGTH).is_read and not dataset.still_has([36, 37])
         assert dataset.still_has([36, 38])
         items[37][name][5] = value
-        assert not TokenRows.of(dataset, LENGTH).is_read
+        assert not TokenRows.from_dataset(dataset, LENGTH).is_read
 
 
 def test_rows_that_were_noted_are_items(tokenizer: Any) -> None:

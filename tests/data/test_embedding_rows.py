@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.embedding_rows import check_embedding
+from fastsft.data.label_report import check_embedding
 from fastsft.runtime.messages import collected
 from fastsft.tokenizer.tokenizer import Tokenizer
 from inspected_models import write_byte_level_model

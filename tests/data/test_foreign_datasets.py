@@ -9,10 +9,9 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.data import SupervisedDataset
-from fastsft.data.batch_reads import BatchReader
+from fastsft.data.batch_reads import BatchReader, join_batches
 from fastsft.data.collators import Collation
-from fastsft.data.joined_batches import join_batches
-from fastsft.data.read_orders import evaluation_order
+from fastsft.data.epoch_order import evaluation_order
 from fastsft.data.token_rows import TokenRows
 from golden_text import hf_tokenizer, read_records
 
@@ -26,7 +25,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def ours(tokenizer: Any) -> TokenRows:
-    return TokenRows.of(SupervisedDataset(records(), tokenizer), WIDTH)
+    return TokenRows.from_dataset(SupervisedDataset(records(), tokenizer), WIDTH)
 
 
 def records() -> list[Any]:
@@ -35,7 +34,7 @@ def records() -> list[Any]:
 
 def same_rows(dataset: Any, expected: TokenRows) -> None:
     """What an evaluation would read of `dataset`."""
-    rows = TokenRows.of(dataset, WIDTH)
+    rows = TokenRows.from_dataset(dataset, WIDTH)
     assert rows.is_read and rows.padded_length == WIDTH and len(rows) == len(expected) == 6
     args = TrainingArguments("unused", use_cpu=True, per_device_eval_batch_size=3)
     reader = BatchReader(
@@ -95,4 +94,4 @@ def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> 
 )
 def test_what_is_no_data_set(dataset: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TokenRows.of(dataset, 8)
+        TokenRows.from_dataset(dataset, 8)

@@ -16,9 +16,9 @@ import pytest
 
 import fastsft
 from fastsft import _C, data
-from fastsft.data import content_digest
-from fastsft.data.cache_directory import only_writer, remove_forgotten
-from fastsft.data.content_digest import file_digest
+from fastsft.data import digests as content_digest
+from fastsft.data.digests import file_digest
+from fastsft.data.token_cache import only_writer, remove_forgotten
 from fastsft.ranks.output_directory import file_system_of
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt

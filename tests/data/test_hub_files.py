@@ -20,8 +20,7 @@ from data_formats import FORMATS, converted
 from fastsft.runtime.messages import collected
 from fastsft.sources import hub_files
 from fastsft.sources.data_files import data_files
-from fastsft.sources.hub_card import CARD_FILES, read_card
-from fastsft.sources.hub_splits import choose_files
+from fastsft.sources.hub_splits import CARD_FILES, choose_files, read_card
 from local_hub import Files, LocalHub, local_hub
 
 ROOT = "hf://datasets/a/b"

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from fastsft.data import label_progress
-from fastsft.data.label_progress import LabelProgress
+from fastsft.data import label_files as label_progress
+from fastsft.data.label_files import LabelProgress
 
 
 class Clock:

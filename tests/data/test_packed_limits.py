@@ -11,9 +11,11 @@ import pytest
 
 from bounded_child import label_bounded
 from fastsft import _C
-from fastsft.sources import packed_files, table_lines
-from fastsft.sources.data_files import DataFile, open_input, open_reader
-from fastsft.sources.packed_files import ExpansionLimit
+from fastsft.sources import file_formats as packed_files
+from fastsft.sources import file_formats as table_lines
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.file_formats import ExpansionLimit
+from fastsft.sources.readers import open_input, open_reader
 
 RECORD = {"id": "a", "conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}
 FRONT, BACK = b'[{"conversations": [{"from": "human", "value": "', b'"}]}]'

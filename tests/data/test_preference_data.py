@@ -9,7 +9,8 @@ import pytest
 
 from data_formats import labelled, write_records
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.sources.data_files import DataFile, read_records
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import read_records
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES
 

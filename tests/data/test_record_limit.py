@@ -11,7 +11,8 @@ from bounded_child import label_bounded
 from fastsft import _C
 from fastsft.arguments import DataArguments
 from fastsft.cli import main as cli
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, open_input, read_records
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input, read_records
 
 LIMIT = 4096
 

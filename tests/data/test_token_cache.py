@@ -17,8 +17,8 @@ import pytest
 import ranks
 from fastsft import _C, data
 from fastsft.data import label_files, token_cache
-from fastsft.data.content_digest import file_digest
-from fastsft.runtime.place import Launch
+from fastsft.data.digests import file_digest
+from fastsft.runtime.launch import Launch
 from fastsft.tokenizer import Tokenizer
 from forked_programs import Program, Programs
 from golden_text import GOLDEN, conversation_file, human_gpt
@@ -119,7 +119,7 @@ def test_unchanged_files_are_not_read_again(
     index = tmp_path / "index"
     digest = file_digest(source, index)
     assert not index.exists()  # too young to be told from a file that changes right now
-    monkeypatch.setattr("fastsft.data.content_digest._UNSAFE_SECONDS", -1.0)
+    monkeypatch.setattr("fastsft.data.digests._UNSAFE_SECONDS", -1.0)
     assert file_digest(source, index) == digest
     monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("the file was read"))
     assert file_digest(source, index) == digest

@@ -73,7 +73,7 @@ def test_group_by_length(tmp_path, count, accumulation):
     trainer = their_trainer(tmp_path, Items(lengths), **flags)
     transformers.set_seed(7)
     loader = trainer.get_train_dataloader()
-    rows = TokenRows.of(list(Items(lengths)), 64)
+    rows = TokenRows.from_dataset(list(Items(lengths)), 64)
     for epoch in range(3):
         theirs = [int(row[0]) - 1 for batch in loader for row in batch["input_ids"]]
         assert epoch_order(our_arguments(**flags), rows, epoch).tolist() == theirs
@@ -81,7 +81,7 @@ def test_group_by_length(tmp_path, count, accumulation):
 
 def test_group_by_length_of_padded_items_is_a_permutation_of_its_own():
     """FastChat pads every item, so that there is nothing to group."""
-    rows = TokenRows.of(list(Items([16] * 21, padding=4)), 16)
+    rows = TokenRows.from_dataset(list(Items([16] * 21, padding=4)), 16)
     order = epoch_order(our_arguments(train_sampling_strategy="group_by_length"), rows, 0)
     assert sorted(order) == list(range(21)) and set(rows.lengths) == {12}
     assert order.tolist() != _C.epoch_order(21, 42, 0).tolist()
@@ -93,7 +93,7 @@ def test_lengths_of_a_column():
         {"input_ids": [1] * 5, "labels": [1] * 5, "length": length, "n": row}
         for row, length in enumerate([3, 9, 5])
     ])  # fmt: skip
-    rows = TokenRows.of(table, 16)
+    rows = TokenRows.from_dataset(table, 16)
     assert rows.item_lengths("length").tolist() == [3, 9, 5]
     assert rows.item_lengths("n").tolist() == [0, 1, 2]
     assert rows.item_lengths("missing").tolist() == rows.item_lengths().tolist() == [5, 5, 5]
@@ -102,7 +102,7 @@ def test_lengths_of_a_column():
 
 
 def test_sequential():
-    rows = TokenRows.of(Items([4] * 9), 8)
+    rows = TokenRows.from_dataset(Items([4] * 9), 8)
     args = our_arguments(train_sampling_strategy="sequential")
     assert [epoch_order(args, rows, epoch).tolist() for epoch in (0, 1)] == [list(range(9))] * 2
 
@@ -154,7 +154,7 @@ def test_split_batches_deal_as_accelerate(monkeypatch, size, drop_last):
         train_sampling_strategy="sequential",
     )  # fmt: skip
     assert args.train_batch_size == 4 and args.accelerator_config["split_batches"]
-    groups = EpochGroups(args, TokenRows.of(Items([4] * size), 8), 0, None)
+    groups = EpochGroups(args, TokenRows.from_dataset(Items([4] * size), 8), 0, None)
     sampler = torch.utils.data.BatchSampler(range(size), 8, drop_last)
     shards = [list(BatchSamplerShard(sampler, 2, rank, split_batches=True)) for rank in range(2)]
     ours = [groups.reference(step) for step in range(len(shards[0]))]

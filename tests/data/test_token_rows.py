@@ -32,7 +32,7 @@ def test_items_become_rows_without_padding():
         item([9, 9], [-100, -100], 4),
         item([1, 2, 3], [1, 2, 3], 3),
     ]
-    rows = TokenRows.of(items, 512)
+    rows = TokenRows.from_dataset(items, 512)
     assert rows.lengths.tolist() == [4, 2, 3]
     # Position 0 has nothing before it and is never a target; it is a label all the same.
     assert rows.target_counts.tolist() == [2, 0, 2]
@@ -45,16 +45,16 @@ def test_items_become_rows_without_padding():
 def test_a_masked_token_inside_a_text_stays():
     masked = item([5, 0, 7], [-100, -100, 7])
     masked["attention_mask"] = torch.tensor([True, False, True])
-    assert TokenRows.of([masked], 8).native.ids(0).tolist() == [5, 0, 7]
+    assert TokenRows.from_dataset([masked], 8).native.ids(0).tolist() == [5, 0, 7]
 
 
 def test_lists_and_arrays_without_a_mask():
-    rows = TokenRows.of([{"input_ids": [1, 2], "labels": np.array([-100, 2])}], 8)
+    rows = TokenRows.from_dataset([{"input_ids": [1, 2], "labels": np.array([-100, 2])}], 8)
     assert rows.lengths.tolist() == [2] and rows.target_counts.tolist() == [1]
 
 
 def test_labels_that_are_not_the_ids():
-    rows = TokenRows.of([item([5, 6], [-100, 6]), item([5, 6, 7], [-100, 6, 68], 2)], 8)
+    rows = TokenRows.from_dataset([item([5, 6], [-100, 6]), item([5, 6, 7], [-100, 6, 68], 2)], 8)
     assert rows.native.labels(1).tolist() == [-100, 6, 68]
     assert rows.target_counts.tolist() == [1, 2] and rows.lengths.tolist() == [2, 3]
     with pytest.raises(ValueError, match="the data has token id 68, the model knows 68"):
@@ -65,10 +65,10 @@ def test_labels_that_are_not_the_ids():
 def test_left_padding():
     left = item([0, 5, 6], [-100, -100, 6])
     left["attention_mask"] = torch.tensor([False, True, True])
-    native = TokenRows.of([left], 8).native
+    native = TokenRows.from_dataset([left], 8).native
     assert (native.ids(0).tolist(), native.leading(0), native.extents().tolist()) == ([5, 6], 1, [3])
     left["labels"][0] = 0  # counted, and so not left away
-    assert TokenRows.of([left], 8).native.label_counts().tolist() == [2]
+    assert TokenRows.from_dataset([left], 8).native.label_counts().tolist() == [2]
 
 
 class Attributes:
@@ -182,7 +182,7 @@ def test_rules_of_a_trainer(tmp_path):
     tokenizer = SimpleNamespace(model_input_names=["input_ids", "attention_mask"], padding_side="left")
 
     def rules(collator=None, processing_class=None):
-        return ItemRules.of(args, collator, processing_class, SimpleNamespace())
+        return ItemRules.from_trainer(args, collator, processing_class, SimpleNamespace())
 
     padding = transformers.DataCollatorForSeq2Seq(tokenizer)
     assert not rules().adds_mask and rules(None, tokenizer).adds_mask

@@ -18,7 +18,7 @@ from family_models import FAMILIES, TEMPLATES, write_family
 from fastsft.callbacks.state import TrainOutput
 from fastsft.cli import main as cli
 from fastsft.model.generation import ChatModel
-from fastsft.tokenizer.trained_template import BASE_NAME
+from fastsft.tokenizer.files import BASE_NAME
 from fastsft.train import train
 from golden_text import human_gpt
 from warm_ranks import WarmRanks

@@ -39,7 +39,7 @@ def rows() -> TokenRows:
     tokenizer = Tokenizer.from_pretrained(model, model_max_length=256, padding_side="right")
     tokenizer.pad_token = tokenizer.unk_token
     data = DataArguments(data_path=str(TRAINER / "data" / "first48.json"))
-    return TokenRows.of(
+    return TokenRows.from_dataset(
         make_supervised_data_module(tokenizer=tokenizer, data_args=data)["train_dataset"], 256
     )
 

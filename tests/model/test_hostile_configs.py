@@ -14,6 +14,7 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config import generation_config_to_save, read_generation_config
 from fastsft.model.context_length import extend_positions
 from fastsft.model.weights import _load_pickled, pickled_files
+from fastsft.tokenizer.files import read_chat_template
 from fastsft.tokenizer.settings import read_settings
 
 CONFIG = {"model_type": "llama", "max_position_embeddings": 64, "vocab_size": 32}
@@ -121,7 +122,7 @@ def test_a_template_list_with_names_that_are_none(tmp_path: Path) -> None:
     named = [{"name": ["a"], "template": "x"}, {"name": "default", "template": "y"}, 7]
     write(tmp_path, "tokenizer_config.json", {"chat_template": named})
     write(tmp_path, "config.json", {"model_type": ["llama"]})
-    assert read_settings(tmp_path).chat_template == "y"
+    assert read_chat_template(tmp_path) == "y"
 
 
 def test_pickled_weights_that_are_no_file(tmp_path: Path) -> None:

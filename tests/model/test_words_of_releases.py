@@ -1,6 +1,6 @@
 """What is saved means the same to transformers 4 and 5: rotations as each release computes them.
 
-Recorded with transformers 5.24 by tests/support/version_words.py.
+Recorded with transformers 5.24 by tests/golden/versions/record.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastsft.model.generic.units import make_units
 from fastsft.model.generic.unreached import Unreached
 from fastsft.model.generic.weights import tensor_names
 from fastsft.model.model_config import ModelConfig
-from fastsft.tokenizer.both_words import tokenizer_words
+from fastsft.tokenizer.files import compatible_config
 from version_words import GOLDEN, cases, newer, older, reading
 
 RECORDED: dict[str, Any] = json.loads(GOLDEN.read_text())
@@ -163,12 +163,12 @@ def test_tokenizer_words() -> None:
         "extra_special_tokens": ["<a>"],
         "backend": "tokenizers",
     }
-    saved = tokenizer_words(source, has_json=True)
+    saved = compatible_config(source, has_json=True)
     assert saved == {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "additional_special_tokens": ["<a>"],
         "backend": "tokenizers",
     }
-    assert tokenizer_words(source, has_json=False)["tokenizer_class"] == "TokenizersBackend"
+    assert compatible_config(source, has_json=False)["tokenizer_class"] == "TokenizersBackend"
     named = {"extra_special_tokens": {"image_token": "<i>"}, "tokenizer_class": "Qwen2Tokenizer"}
-    assert tokenizer_words(named, has_json=True) == named
+    assert compatible_config(named, has_json=True) == named

@@ -20,7 +20,7 @@ CELLS = {
     "train": "from fastsft.train import train\ntrain(data_path='no.json', model_name_or_path='no/model')",
 }
 OWN = """
-from fastsft.runtime.short_traceback import short_in_cells
+from fastsft.runtime.interactive import short_in_cells
 
 def of_a_script(record):
     raise ValueError("of the script")

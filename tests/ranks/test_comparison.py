@@ -14,15 +14,14 @@ import pytest
 import torch
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
-from fastsft.data.sampled_digest import sampled_digest
+from fastsft.data.digests import sampled_digest
 from fastsft.model.weight_identity import tensor_digests
 from fastsft.ranks import rendezvous
 from fastsft.ranks.comparison import RANK_LOCAL, start_facts
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.ranks.output_directory import _kind_of
 from fastsft.ranks.rendezvous import RollCall
-from fastsft.runtime.place import launch, threads_per_rank
-from fastsft.runtime.place_variables import check_network
+from fastsft.runtime.launch import check_network, launch, threads_per_rank
 
 
 def test_the_first_difference_is_told_with_ranks_and_values() -> None:

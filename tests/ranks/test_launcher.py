@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fastsft.ranks.process_group import Groups, join
-from fastsft.runtime.place import Launch, launch, threads_per_rank
+from fastsft.runtime.launch import Launch, launch, threads_per_rank
 
 TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 SLURM = {
@@ -59,7 +59,7 @@ def test_alone_opens_no_group():
 MEET = """
 import torch.distributed as dist
 from fastsft.ranks import process_group as launcher
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.signals import SignalGuard
 import os, signal
 groups = launcher.join(60)

@@ -79,7 +79,7 @@ import os, sys
 from fastsft.program.main import run_script
 from fastsft.ranks.process_group import join
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 def script():
     join(60)
@@ -106,7 +106,7 @@ def test_ranks_meet(tmp_path):
 FAILING = """
 import json, os, signal
 from fastsft.program.main import run_script
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 def script():
     if launch().rank == 1:

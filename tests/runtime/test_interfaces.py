@@ -5,8 +5,7 @@ import os
 import pytest
 
 from fastsft.ranks import process_group as launcher
-from fastsft.runtime.network_interface import interface_towards
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch, interface_towards
 
 
 def test_loopback_leads_to_this_machine():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fastsft.runtime.load_core import KEPT_PRODUCTS
+from fastsft.runtime.imports import KEPT_PRODUCTS
 
 PROGRAM = """
 import ctypes, os, sys

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from fastsft.runtime import file_calls
-from fastsft.runtime.full_disk import is_of_full_disk
+from fastsft.runtime.file_calls import is_disk_full
 from fastsft.runtime.new_files import NewFile, fresh_file
-from fastsft.runtime.output_files import replace_file, write_below
-from fastsft.runtime.private_files import files_of
+from fastsft.runtime.output_files import files_of, replace_file, write_below
 
 TEXT = "what is written " * 5000
 CALLS = ("open", "pwrite", "replace", "mkdir")
@@ -75,7 +74,7 @@ def test_an_error_has_its_path_and_the_way_out(
     said = str(caught.value.strerror)
     assert said.startswith("cannot ") and os.strerror(number) in said and "; " in said
     assert ("bytes are free there" in said) == (number == errno.ENOSPC)
-    assert is_of_full_disk(caught.value) == (number in (errno.ENOSPC, errno.EDQUOT))
+    assert is_disk_full(caught.value) == (number in (errno.ENOSPC, errno.EDQUOT))
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "page.html"]
 
 

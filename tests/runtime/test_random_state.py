@@ -30,7 +30,7 @@ def test_json_brings_the_states_back() -> None:
     np.random.standard_normal()  # keeps a second value for the next call
     saved = json.loads(json.dumps(RandomState.now().to_json()))
     expected = [draw() for _ in range(3)]
-    RandomState.of_json(saved).set()
+    RandomState.from_json(saved).set()
     assert [draw() for _ in range(3)] == expected
 
 

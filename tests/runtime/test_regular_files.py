@@ -13,7 +13,8 @@ from fastsft.model import config as model_config
 from fastsft.model.weights import pickled_files
 from fastsft.runtime.regular_files import read_json, read_json_object, read_regular, read_text
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.settings import read_chat_template, read_settings
+from fastsft.tokenizer.files import read_chat_template
+from fastsft.tokenizer.settings import read_settings
 from planted import KINDS, plant
 
 LEAVES = "is a link that leaves the directory, to /dev/zero"

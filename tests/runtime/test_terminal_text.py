@@ -9,7 +9,7 @@ import pytest
 
 from fastsft.cli.command_parser import print_error
 from fastsft.program.main import run_script
-from fastsft.runtime.terminal_text import fitted
+from fastsft.runtime.terminal import fitted
 
 
 class Terminal(io.StringIO):

@@ -17,7 +17,7 @@ import torch
 
 from fastsft import _C
 from fastsft.runtime import versions
-from fastsft.runtime.load_core import load_native
+from fastsft.runtime.imports import load_native
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = ["2.10.0", "2.99.0+cpu", "1.13.1", "3.0.0", "nightly"]

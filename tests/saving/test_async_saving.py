@@ -11,7 +11,7 @@ import pytest
 from fastsft import _C, saving
 from fastsft.checkpoint import saver as checkpoint_saver
 from fastsft.ranks.output_directory import DirectoryView, choose_save_mode
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.output_files import RECORD_NAME
 from saving_run import make_trainer
 from tiny_models import train, write_model
 

@@ -13,7 +13,7 @@ import torch
 from fastsft import _C, saving
 from fastsft.planning.plan_choice import Kept, plan_of_run
 from fastsft.runtime import random_state
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.output_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of

@@ -4,7 +4,7 @@ import json
 
 import saving_run
 from fastsft import _C, saving
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.output_files import RECORD_NAME
 from ranks import run_ranks
 from saved_runs import OPTIMIZER, copy, same
 from saving_run import make_trainer

@@ -17,8 +17,8 @@ import foreign_run
 from fastsft.checkpoint.external.state import _renamed, state_entries
 from fastsft.checkpoint.external.units import NotStreamable, _check_is_ordinary
 from fastsft.model.output_directory import recover_directory
-from fastsft.runtime.place import Launch
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.launch import Launch
+from fastsft.runtime.output_files import RECORD_NAME
 from ranks import run_ranks
 from releases import of_release_4
 

@@ -22,8 +22,14 @@ from fastsft.program.error_file import VARIABLE, write_error_file
 from fastsft.reporting import loss_reports
 from fastsft.reporting.metrics_files import write_metrics
 from fastsft.runtime.new_files import NewFile, fresh_file
-from fastsft.runtime.output_files import note_written, replace_file, write_below, write_for_flag, write_output
-from fastsft.tokenizer.trained_template import TrainedTemplate
+from fastsft.runtime.output_files import (
+    record_written,
+    replace_file,
+    write_below,
+    write_for_flag,
+    write_output,
+)
+from fastsft.tokenizer.files import TrainedTemplate
 from fastsft.trainer.hub_uploads import _linked
 from fastsft.weight_sync.files import RangeFile, temporary_name, write_huggingface_files
 from fastsft.weight_sync.layout import write_iteration
@@ -129,7 +135,7 @@ WRITERS: dict[str, Write] = {
     "write_below": lambda directory: write_below(directory, "a/b/page.html", _TEXT),
     "write_output": lambda directory: write_output(directory / "report.json", _TEXT),
     "write_for_flag": lambda directory: write_for_flag(directory / "bad.jsonl", _TEXT, "--report_bad"),
-    "note_written": lambda directory: note_written(directory, {"x": (1, 2)}),
+    "record_written": lambda directory: record_written(directory, {"x": (1, 2)}),
     "stream": _stream,
     "write_durably": lambda directory: write_durably(directory, "a/x.json", _TEXT),
     "write_tokenizer": lambda directory: write_tokenizer(_Tokenizer(), directory),

@@ -19,11 +19,11 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
 from fastsft.cli.demo_model import train_tokenizer
 from fastsft.cli.main import main
-from fastsft.data.chat.policy_choice import jinja_form_for
-from fastsft.data.content_digest import _write
+from fastsft.data.chat.mask_policy import jinja_form_for
+from fastsft.data.digests import _write
 from fastsft.model.model_config import write_both_words
 from fastsft.ranks.output_directory import run_lock
-from fastsft.sources.hub_repository import HubRepository, Listing
+from fastsft.sources.hub_files import HubRepository, Listing
 from fastsft.tokenizer import Tokenizer
 from fastsft.trackers.tensorboard import TensorBoardTracker
 from link_planter import HOW, Planter, between_calls, state_outside, watching

@@ -29,7 +29,7 @@ def test_another_limit(is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyP
     }  # fmt: skip
     with monkeypatch.context() as patch:
         if is_old:
-            patch.setattr(run_identity, "what_counts", lambda labelling: dict(labelling))
+            patch.setattr(run_identity, "label_identity", lambda labelling: dict(labelling))
         train({**flags, "max_steps": 2, "max_record_bytes": 1 << 20})
     saved = read_run_state(tmp_path / "out" / "checkpoint-2")["labelling"]
     assert ("max_record_bytes" in saved) == is_old

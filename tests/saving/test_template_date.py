@@ -39,7 +39,7 @@ def on(patch: pytest.MonkeyPatch, day: str) -> None:
         def today(cls) -> datetime.date:
             return cls.fromisoformat(day)
 
-    patch.setattr("fastsft.data.chat.template.date", Date)
+    patch.setattr("fastsft.data.chat.model_template.date", Date)
 
 
 def date_in(flags: dict[str, Any]) -> str:

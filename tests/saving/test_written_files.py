@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastsft.model.output_directory import _remove_old_tokenizer
-from fastsft.runtime.output_files import note_written, write_output
-from fastsft.runtime.written_files import digest_of, is_written, written_in
+from fastsft.runtime.output_files import digest_of, is_written, record_written, recorded_files, write_output
 
 
 @pytest.mark.parametrize("broken_off", range(4))
@@ -16,8 +15,8 @@ def test_writes_that_were_broken_off(broken_off: int, tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     write_output(path, "first")
     for number in range(broken_off):
-        note_written(tmp_path, {path.name: digest_of(f"never written {number}".encode())})
-    assert is_written(path) and len(written_in(tmp_path)[path.name]) <= 2
+        record_written(tmp_path, {path.name: digest_of(f"never written {number}".encode())})
+    assert is_written(path) and len(recorded_files(tmp_path)[path.name]) <= 2
     write_output(path, "second")
     assert path.read_text() == "second" and not list(tmp_path.glob("previous-*"))
     assert is_written(path)
@@ -27,7 +26,7 @@ def test_a_change_by_others_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     write_output(path, "first")
     path.write_text("other")
-    note_written(tmp_path, {path.name: digest_of(b"never written")})
+    record_written(tmp_path, {path.name: digest_of(b"never written")})
     write_output(path, "second")
     (aside,) = tmp_path.glob("previous-*")
     assert aside.read_text() == "other"

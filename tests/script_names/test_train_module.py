@@ -81,7 +81,7 @@ def test_other_torch_is_one_sentence(monkeypatch):
     import torch
 
     from fastsft import _C
-    from fastsft.runtime.load_core import load_native
+    from fastsft.runtime.imports import load_native
     from fastsft.runtime.versions import minor_version
 
     other = "2.12.0+cpu" if minor_version(_C.torch_version) != "2.12" else "2.13.0+cpu"

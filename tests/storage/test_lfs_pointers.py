@@ -13,7 +13,8 @@ from fastsft.arguments.parsing.flag_file import read_flag_file
 from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.model.causal_lm import CausalLM
 from fastsft.runtime.regular_files import check_regular, read_json, read_regular
-from fastsft.sources.data_files import DataFile, data_files, open_input, open_reader, read_records
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import open_input, open_reader, read_records
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 POINTER = (

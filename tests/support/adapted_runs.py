@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from trainer_pairs import Plain, curve, model, ours
 
 

@@ -11,8 +11,9 @@ _PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4500 << 20, 4500 << 20))
 from fastsft import _C
-from fastsft.sources.data_files import DataFile, open_input
-from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import open_input
+from fastsft.tokenizer.json_tokenizer import byte_tokenizer
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 seconds = int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + 30
 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -29,7 +30,7 @@ print(start, *peaks)
 
 
 _MODULES = (
-    "fastsft._C", "fastsft.sources.data_files", "fastsft.tokenizer.byte_tokenizer",
+    "fastsft._C", "fastsft.sources.data_files", "fastsft.tokenizer.json_tokenizer",
     "fastsft.data.chat.labelling",
 )  # fmt: skip
 

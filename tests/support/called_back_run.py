@@ -12,7 +12,7 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 from fastsft.checkpoint import save
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from trainer_pairs import Plain, item, model, ours
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.sources.data_files import data_files, open_input
+from fastsft.sources.data_files import data_files
+from fastsft.sources.readers import open_input
 
 # What a person asked and got as answer, turn by turn; the record's number of turns is 1 to 3.
 TURNS = [

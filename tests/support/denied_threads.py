@@ -31,8 +31,9 @@ def label(path: str) -> Any:
     """The checksum of a file's rows, by eight threads if there are any; and of its texts' tokens."""
     from fastsft import _C
     from fastsft.data.chat.labelling import LabelSettings, make_labeller
-    from fastsft.sources.data_files import DataFile, open_input
-    from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
+    from fastsft.sources.data_files import DataFile
+    from fastsft.sources.readers import open_input
+    from fastsft.tokenizer.json_tokenizer import byte_tokenizer
 
     settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1")
     labeller = make_labeller(byte_tokenizer(["</s>"]), 256, -1, settings)

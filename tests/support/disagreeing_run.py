@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM, TrainerCallback
 
 from fastsft import saving
 from fastsft.arguments import TrainingArguments
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer import Trainer
 from saving_run import Conversations
 

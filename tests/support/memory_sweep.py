@@ -16,8 +16,9 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.sources.data_files import DataFile, open_input
-from fastsft.tokenizer.byte_tokenizer import byte_tokenizer
+from fastsft.sources.data_files import DataFile
+from fastsft.sources.readers import open_input
+from fastsft.tokenizer.json_tokenizer import byte_tokenizer
 
 _SECONDS = 120.0
 

@@ -12,7 +12,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.checkpoint import content as checkpoint_content
 from fastsft.checkpoint.saver import CheckpointSaver
 from fastsft.model import CausalLM
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer import Trainer, planner
 from tiny_models import conversations
 from tiny_models import train as train_engine

@@ -16,7 +16,7 @@ from family_models import TEMPLATES
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from published_templates import PUBLISHED, write_model
 from template_conversations import CONVERSATIONS, Message
 from template_reference import Reference, Reply
@@ -40,7 +40,7 @@ class Judge:
     def __init__(self, folder: Path, name: str, **settings: Any) -> None:
         model = write_model(folder, name)
         tokenizer = Tokenizer.from_pretrained(model, model_max_length=LENGTH)
-        self.native = native_of(tokenizer)
+        self.native = find_native_tokenizer(tokenizer)
         assert self.native is not None
         chosen = LabelSettings(mask_policy="spans", template="model", **settings)
         self._labeller = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)

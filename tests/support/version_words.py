@@ -1,14 +1,13 @@
-"""Rotations of small configurations in the words of transformers 4 and 5, and what the other release reads.
+"""Rotations of small configurations in the words of transformers 4 and 5, read by the other release.
 
-`python tests/support/version_words.py` with transformers 5 installed writes tests/golden/versions/words.json:
-for each family and type what transformers 5 writes, what it reads of that, and what it reads of the file that
-fastsft makes of the older words. A change of those files asks for a new recording.
+tests/golden/versions/record.py writes them into words.json: for each family and type the words of
+transformers 5, its reading of them, and its reading of the file that fastsft makes of the older words. A
+change of those files asks for a new recording.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,7 @@ def _calls(module: Any) -> list[tuple[str, ...]]:
 
 
 def record() -> dict[str, Any]:
-    """What transformers 5 reads. With transformers 5 installed."""
+    """Return what transformers 5, which must be installed, reads of each case."""
     from fastsft.model.config_words import in_both_words
 
     found = {}
@@ -202,10 +201,3 @@ def in_both_words_of_older_release(config: dict[str, Any]) -> dict[str, Any]:
         mock.patch.object(rope_words, "library_major", lambda: 4),
     ):
         return config_words.in_both_words(config)
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    GOLDEN.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in record().items()]
-    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")

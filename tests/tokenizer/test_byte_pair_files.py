@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from byte_pair_files import write_byte_pairs, write_qwen2_pairs
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
-from fastsft.data.chat.policy_choice import settle_policy
+from fastsft.data.chat.mask_policy import resolve_policy
 from fastsft.tokenizer import Tokenizer
 from fastsft.train import train
 from generic_engines import library_model
@@ -62,7 +62,7 @@ def test_fastchat_itself_learns_nothing(kind: str, tmp_path: Path) -> None:
 
 def test_a_run_learns_the_replies_and_their_end(kind: str, tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(write_byte_pairs(tmp_path, kind))
-    settings = settle_policy(LabelSettings(mask_policy="auto"), tokenizer)
+    settings = resolve_policy(LabelSettings(mask_policy="auto"), tokenizer)
     assert settings.mask_policy == "spans" and settings.why.endswith(f"replies that end with {ENDS[kind]}")
     labeller = make_labeller(tokenizer.native, 256, -1, settings, tokenizer=tokenizer, self_test=True)
     seen = _C.explain_record(json.dumps({"conversations": TURNS * 2}), labeller)
@@ -126,7 +126,7 @@ def test_ids_of_qwen2_are_those_of_both_tokenizers(version: bool, tmp_path: Path
 
 
 def test_auto_finds_the_marks_of_qwen2(tmp_path: Path) -> None:
-    settings = settle_policy(
+    settings = resolve_policy(
         LabelSettings(mask_policy="auto"), Tokenizer.from_pretrained(write_qwen2_pairs(tmp_path))
     )
     assert (settings.mask_policy, settings.template) == ("spans", "chatml")
@@ -146,3 +146,69 @@ def test_a_line_of_merges_that_is_no_pair(tmp_path: Path) -> None:
     (write_qwen2_pairs(tmp_path) / "merges.txt").write_text("a b\n\na\n")
     with pytest.raises(ValueError, match=r"merges\.txt: line 3: expected two pieces, got 1"):
         Tokenizer.from_pretrained(tmp_path)
+
+
+_OPT_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+_END = "<|endoftext|>"
+
+
+@cache
+def _trained(first: tuple[str, ...]) -> dict[str, Any]:
+    """Vocabulary and merges of the texts of some conversations; tokens `first` have the first ids."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=list(first), show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    records = json.loads((GOLDEN / "trainer/data/first48.json").read_text())
+    texts = [turn["value"] for each in records for turn in each["conversations"]]
+    tokenizer.train_from_iterator(texts, trainer)
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return model
+
+
+def write_byte_pairs(folder: Path, kind: str) -> Path:
+    """The tokenizer of a model of `kind`, opt or gpt2, and its files around it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = _trained(tuple(_OPT_TOKENS) if kind == "opt" else ())
+    vocab = {**model["vocab"], **({} if kind == "opt" else {_END: len(model["vocab"])})}
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    (folder / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), "utf-8")
+    config: dict[str, Any] = {"model_max_length": 1024}
+    if kind == "opt":
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+        named = {"unk_token": "</s>", "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>"}
+        tokens = {name: {"content": text, **flags} for name, text in named.items()}
+        (folder / "special_tokens_map.json").write_text(json.dumps(tokens))
+        typed = {name: {**token, "__type": "AddedToken"} for name, token in tokens.items()}
+        config = {"errors": "replace", **typed, "add_prefix_space": False, "add_bos_token": True,
+                  "tokenizer_class": "GPT2Tokenizer"}  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if not (folder / "config.json").exists():
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    return folder
+
+
+def write_qwen2_pairs(folder: Path, *, version: bool = True) -> Path:
+    """Of a Qwen 2: its special tokens are in tokenizer_config.json alone. merges.txt may have no version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = _trained(())
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), "utf-8")
+    (folder / "merges.txt").write_text("\n".join([*(["#version: 0.2"] * version), *merges, ""]), "utf-8")
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    tokens = (_END, "<|im_start|>", "<|im_end|>")
+    config = {
+        "add_prefix_space": False, "bos_token": None, "eos_token": "<|im_end|>", "pad_token": _END,
+        "unk_token": None, "errors": "replace", "model_max_length": 1024, "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer", "additional_special_tokens": list(tokens[1:]),
+        "added_tokens_decoder": {
+            str(len(model["vocab"]) + at): {"content": text, **flags} for at, text in enumerate(tokens)
+        },
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder

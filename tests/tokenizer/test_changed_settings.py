@@ -17,9 +17,9 @@ from tokenizers import models, pre_tokenizers
 
 import fastsft.train as ours
 from byte_level_files import json_text, write_directory
-from fastsft.tokenizer import model_digest
-from fastsft.tokenizer.native_tokenizer import native_of
-from fastsft.tokenizer.tokenizer_state import tokenizer_state
+from fastsft.tokenizer import state as model_digest
+from fastsft.tokenizer.state import tokenizer_state
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96
@@ -237,10 +237,10 @@ def fast_llama(folder: Path) -> Any:
 @pytest.mark.parametrize("make", [llama, qwen, slow_qwen], ids=names)
 def test_using_a_tokenizer_changes_nothing(make: Any, tmp_path: Path) -> None:
     tokenizer = make(tmp_path)
-    native, state = native_of(tokenizer), tokenizer_state(tokenizer)
+    native, state = find_native_tokenizer(tokenizer), tokenizer_state(tokenizer)
     tokenizer.decode(tokenizer("Padded and cut, hello", padding="max_length", truncation=True).input_ids)
     tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template="{{ 1 }}")
-    assert native_of(tokenizer) is native and tokenizer_state(tokenizer) == state
+    assert find_native_tokenizer(tokenizer) is native and tokenizer_state(tokenizer) == state
 
 
 class WithoutCopies:

@@ -1,4 +1,4 @@
-"""Tokenizers that a script has changed: labels are FastChat's with the same object, or refused by name."""
+"""Tokenizer objects that are called, or were changed by a script: FastChat's labels, or refused by name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tokenizers.normalizers import Lowercase, Sequence
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 import fastsft.train as ours
+from fastsft import _C
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import called_tokenizer, find_native_tokenizer
 from golden_text import GOLDEN, MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96
@@ -136,7 +137,7 @@ def test_before_labelling(change: Change, monkeypatch: pytest.MonkeyPatch) -> No
     change(tokenizer, monkeypatch)
     expected = original.preprocess(SOURCES, tokenizer)
     assert not same(untouched, expected)
-    assert (native_of(tokenizer) is None) is (change not in SETTINGS)
+    assert (find_native_tokenizer(tokenizer) is None) is (change not in SETTINGS)
     assert same(ours.preprocess(SOURCES, tokenizer), expected)
 
 
@@ -166,34 +167,59 @@ def test_a_fast_tokenizer() -> None:
     """Its parts, and a class of a script around it."""
     folder = GOLDEN / "tokenizers" / MODES[0]
     tokenizer = transformers.LlamaTokenizerFast.from_pretrained(folder)
-    first = native_of(tokenizer)
-    assert first is not None and native_of(tokenizer) is first
+    first = find_native_tokenizer(tokenizer)
+    assert first is not None and find_native_tokenizer(tokenizer) is first
     tokenizer("padded and cut", padding="max_length", max_length=8, truncation=True)
-    assert native_of(tokenizer) is first
+    assert find_native_tokenizer(tokenizer) is first
     backend = tokenizer.backend_tokenizer
     backend.normalizer = Sequence([Lowercase(), *([backend.normalizer] if backend.normalizer else [])])
-    second = native_of(tokenizer)
+    second = find_native_tokenizer(tokenizer)
     assert second is not first
     if second is not None:
         assert second.encode(b"The Lake") == tokenizer("The Lake", add_special_tokens=False).input_ids
     tokenizer.__class__ = type("Mine", (transformers.LlamaTokenizerFast,), {"_batch_encode_plus": None})
-    assert native_of(tokenizer) is None
+    assert find_native_tokenizer(tokenizer) is None
 
 
 def test_what_changes_nothing_stays_native(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = hf_tokenizer(MODES[0], WIDTH)
     monkeypatch.setattr(transformers.LlamaTokenizer, "count_of_a_script", lambda self: 1, raising=False)
     tokenizer.encode = tokenizer.encode
-    assert native_of(tokenizer) is not None
+    assert find_native_tokenizer(tokenizer) is not None
 
 
 def test_our_own_tokenizer() -> None:
     tokenizer: Any = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / MODES[0])
-    assert native_of(tokenizer) is tokenizer.native
+    assert find_native_tokenizer(tokenizer) is tokenizer.native
     tokenizer.add_bos_token = False
     with pytest.raises(ValueError, match=r"add_bos_token was set to False.*in tokenizer_config\.json"):
-        native_of(tokenizer)
+        find_native_tokenizer(tokenizer)
     tokenizer.add_bos_token = True
     tokenizer.encode = lambda text: [1]
     with pytest.raises(ValueError, match=r"object's encode is .*give a tokenizer of transformers"):
-        native_of(tokenizer)
+        find_native_tokenizer(tokenizer)
+
+
+class NotCalled:
+    bos_token_id, eos_token_id, pad_token_id, model_max_length, legacy = 1, 2, 0, 8, True
+
+
+def test_an_object_that_cannot_be_called_is_named() -> None:
+    with pytest.raises(TypeError, match="expected a tokenizer of fastsft or transformers, got NotCalled"):
+        called_tokenizer(NotCalled())
+
+
+def test_texts_stay_while_the_tokenizer_is_called() -> None:
+    """Whatever becomes of the list in between: its texts are read until the end."""
+    texts = [str(number) * 300_000 for number in range(1, 9)]
+    seen, others = [], []
+
+    def encode(text: str) -> list[int]:
+        seen.append((len(text), set(text)))
+        if text:  # not the question what an empty text gives
+            texts.clear()
+        others.extend("z" * 300_000 for _ in range(10))
+        return [len(seen)]
+
+    ids, _ = _C.CalledTokenizer(encode, lambda: False, _C.NamedIds()).encode_flat(texts)
+    assert seen[-8:] == [(300_000, {str(number)}) for number in range(1, 9)] and len(ids) == 8

@@ -13,7 +13,7 @@ from byte_level_files import content, json_text, write_directory
 from fastsft import data
 from fastsft.data import conversation_labels
 from fastsft.tokenizer import Tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import CONVERSATIONS, read_records, read_texts
 
 END = "<|endoftext|>"
@@ -99,7 +99,7 @@ def test_directory(name: str, tmp_path: Path) -> None:
         ids = theirs.encode(text)
         assert ours.encode(text, add_special_tokens=True) == ids, text
         assert ours.decode(ids) == theirs.decode(ids, clean_up_tokenization_spaces=False), text
-    object_ = native_of(theirs)
+    object_ = find_native_tokenizer(theirs)
     for text in [*PROBES, *read_texts("tokenizer_edge_texts")[:60]]:
         assert object_.encode(text.encode()) == theirs.encode(text, add_special_tokens=False)
     named = (object_.named.bos, object_.named.eos, object_.named.unk, object_.named.pad)
@@ -187,9 +187,9 @@ def test_preprocess_of_a_fast_object_equals_calling_it(name: str, tmp_path: Path
     theirs.pad_token = theirs.eos_token
     theirs.legacy = True  # which FastChat asks for from the second turn on
     sources = [record["conversations"] for record in read_records(CONVERSATIONS[0])[:60]]
-    assert native_of(theirs) is not None
+    assert find_native_tokenizer(theirs) is not None
     native = data.preprocess(sources, theirs)
-    monkeypatch.setattr(conversation_labels, "native_of", lambda tokenizer: None)
+    monkeypatch.setattr(conversation_labels, "find_native_tokenizer", lambda tokenizer: None)
     called = data.preprocess(sources, theirs)
     for key in ("input_ids", "labels", "attention_mask"):
         assert native[key].equal(called[key]), key

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.tokenizer import library_process
+from fastsft.runtime.worker import Worker
 from fastsft.tokenizer.json_tokenizer import load_json_tokenizer
-from fastsft.tokenizer.library_process import LibraryProcess
-from fastsft.tokenizer.library_tokenizer import check_growth, check_patterns, library_tokenizer
+from fastsft.tokenizer.library_tokenizer import (
+    LibraryProcess,
+    check_growth,
+    check_patterns,
+    library_tokenizer,
+)
 from fastsft.tokenizer.settings import TokenizerSettings
 
 WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
@@ -149,8 +153,8 @@ def test_models_without_what_they_need(model: Any) -> None:
 
 def test_a_process_that_was_ended_is_started_again() -> None:
     process = LibraryProcess({"text": file(), "added": []}, "here")
-    assert process._process is not None
-    process._process.kill()
+    assert process._worker is not None
+    process._worker.process.kill()
     with pytest.raises(ValueError, match="here: the tokenizers library ended with status"):
         process.encode("a", False)
     assert process.encode("a", False) == [(0, 0, 1)]
@@ -173,7 +177,7 @@ def test_an_interrupt_leaves_no_half_answer(monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(library_process, "_read", interrupt)
+        patch.setattr(Worker, "receive", interrupt)
         process.encode("a", False)
     assert process.encode("b", False) == [(1, 0, 1)]
 

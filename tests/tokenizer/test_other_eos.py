@@ -13,7 +13,7 @@ import torch
 from transformers import AddedToken, AutoTokenizer
 
 import fastsft.train as ours
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import MODES, hf_tokenizer, human_gpt
 
 WIDTH = 96
@@ -69,7 +69,7 @@ def test_texts_are_those_of_the_object(
     if saved:
         tokenizer.save_pretrained(tmp_path)
         tokenizer = AutoTokenizer.from_pretrained(tmp_path, use_fast=False)
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     assert native is not None
     ids = tokenizer(TEXT, add_special_tokens=False).input_ids
     assert native.encode(TEXT.encode()) == ids

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from engines import new_engine, train_step
 from fastsft.program.main import run_script
 from fastsft.ranks import process_group as launcher
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from runs import random_dataset
 from shard.test_strategies import ROWS, VOCAB, config, initialise
 

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from disagreeing_run import items
 from fastsft.arguments import TrainingArguments
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer import Trainer
 from ranks import run_ranks
 from saving_run import Conversations

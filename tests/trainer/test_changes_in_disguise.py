@@ -49,9 +49,9 @@ def test_masks_and_padding_are_those_of_the_real_collators(tmp_path: Path) -> No
     real: Any = transformers.DataCollatorForSeq2Seq(tokenizer)
     forged: Any = DataCollatorForSeq2Seq()
     forged.tokenizer = tokenizer
-    rules = ItemRules.of(args, real, tokenizer, None)
+    rules = ItemRules.from_trainer(args, real, tokenizer, None)
     assert rules.adds_mask and rules.pads_left == "DataCollatorForSeq2Seq"
-    rules = ItemRules.of(args, forged, tokenizer, None)
+    rules = ItemRules.from_trainer(args, forged, tokenizer, None)
     assert not rules.adds_mask and rules.pads_left is None
 
 

@@ -11,7 +11,7 @@ import transformers
 import fastsft
 from disagreeing_run import items
 from fastsft.arguments import TrainingArguments
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer import Trainer
 from ranks import run_ranks
 from tiny_models import write_model

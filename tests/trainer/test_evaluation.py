@@ -26,7 +26,7 @@ def test_loss_is_that_of_transformers(tmp_path: Path, smoothing: float) -> None:
         output_dir=str(tmp_path), use_cpu=True, per_device_eval_batch_size=3, model_max_length=24,
         label_smoothing_factor=smoothing,
     )  # fmt: skip
-    ours = evaluation_loss(make_engine(directory), TokenRows.of(items, 24), args)
+    ours = evaluation_loss(make_engine(directory), TokenRows.from_dataset(items, 24), args)
 
     model, smoother, losses = (
         LlamaForCausalLM.from_pretrained(directory),

@@ -73,7 +73,7 @@ def test_batches_without_targets_add_nothing(
     items = rows_with_bare(*numbers)
     args = arguments(tmp_path, per_device_eval_batch_size=batch, average_tokens_across_devices=average)
     with collected() as said:
-        ours = evaluation_loss(make_engine(model), TokenRows.of(items, WIDTH), args)
+        ours = evaluation_loss(make_engine(model), TokenRows.from_dataset(items, WIDTH), args)
     theirs = batch_losses(model, items, batch)
     assert np.isnan(theirs).sum() == len(numbers)
     assert ours == pytest.approx(np.nanmean(theirs), rel=1e-5)
@@ -85,7 +85,7 @@ def test_a_row_without_targets_in_a_batch_that_has_some(model: Path, tmp_path: P
     items = rows_with_bare(1)
     with collected() as said:
         args = arguments(tmp_path, per_device_eval_batch_size=3)
-        ours = evaluation_loss(make_engine(model), TokenRows.of(items, WIDTH), args)
+        ours = evaluation_loss(make_engine(model), TokenRows.from_dataset(items, WIDTH), args)
     assert ours == pytest.approx(np.mean(batch_losses(model, items, 3)), rel=1e-5)
     assert not said.warned
 
@@ -107,7 +107,7 @@ def test_a_loss_that_is_not_finite_names_its_rows(poisoned: Path, tmp_path: Path
     with collected() as said:
         loss = compute(
             make_engine(poisoned),
-            TokenRows.of(items, WIDTH),
+            TokenRows.from_dataset(items, WIDTH),
             arguments(tmp_path, per_device_eval_batch_size=1),
         )
     assert np.isnan(loss)

@@ -172,7 +172,7 @@ def test_eval_delay(tmp_path, delay, steps):
 
 
 def test_exact_loss_is_the_mean_over_tokens(tmp_path):
-    rows, engine = TokenRows.of(ROWS, 32), Engine()
+    rows, engine = TokenRows.from_dataset(ROWS, 32), Engine()
     args = TrainingArguments(str(tmp_path), use_cpu=True, per_device_eval_batch_size=4)
     weights = np.arange(1, 12)
     expected = float((weights * (1 + np.arange(11) / 100)).sum() / weights.sum())
@@ -180,7 +180,7 @@ def test_exact_loss_is_the_mean_over_tokens(tmp_path):
     assert evaluation_loss(engine, rows, args) != pytest.approx(expected, rel=1e-4)
     run = trainer(tmp_path, eval_loss="exact")
     assert run.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-12)
-    empty = TokenRows.of(Rows([3, 3], [0, 0]), 32)
+    empty = TokenRows.from_dataset(Rows([3, 3], [0, 0]), 32)
     assert math.isnan(exact_loss(engine, empty, args))
 
 

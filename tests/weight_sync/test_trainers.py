@@ -20,7 +20,7 @@ from transformers import (
 )
 
 import fastsft
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.weight_sync import (
     CheckpointCoordinator,
     FastsftEngine,

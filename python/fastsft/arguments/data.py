@@ -8,7 +8,8 @@ from typing import Literal
 
 from fastsft.arguments.given import RecordsGiven
 from fastsft.arguments.support import used
-from fastsft.sources.data_files import MAX_RECORD_BYTES, check_data_format, data_files
+from fastsft.sources.data_files import data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES, check_data_format
 
 
 @dataclass

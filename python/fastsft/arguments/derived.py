@@ -24,7 +24,7 @@ from fastsft.arguments.distributed_state import (
 from fastsft.arguments.sharding_arguments import fsdp_tokens, node_size, strategy_of
 from fastsft.arguments.user_values import Record
 from fastsft.ranks.process_group import barrier
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from fastsft.ranks.process_group import barrier
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 if TYPE_CHECKING:
     import torch

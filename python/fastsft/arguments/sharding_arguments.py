@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import Launch
 from fastsft.runtime.regular_files import read_json
 
 _OTHER_TOKENS = ("offload", "auto_wrap")

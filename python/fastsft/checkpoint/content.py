@@ -21,8 +21,8 @@ from fastsft.model.model_save import ModelForm, small_texts, tokenizer_to_save, 
 from fastsft.model.output_directory import recover_directory
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files
+from fastsft.runtime.file_calls import warn_unremoved
 from fastsft.runtime.messages import tell
-from fastsft.runtime.protected import tell_unremoved
 from fastsft.runtime.random_state import random_state_name, read_random_states
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
     for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
         if aside:
             tell(f"{output_dir / name} is removed; what fastsft did not write there is now in {aside}")
-    tell_unremoved(unremoved)
+    warn_unremoved(unremoved)
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
@@ -219,7 +219,7 @@ def _remove_other(other: Path) -> None:
     try:
         aside = _C.delete_directory(str(other))
     except _C.FileError as error:
-        tell_unremoved([str(error)])
+        warn_unremoved([str(error)])
         return
     if aside:
         tell(f"{other} is removed; what fastsft did not write there is now in {aside}")

@@ -16,21 +16,19 @@ from fastsft.callbacks.state import TrainerState, TrainOutput
 from fastsft.checkpoint.content import recover, rotate_what_is_left, source_checkpoint
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from fastsft.model.output_directory import is_kept_apart
 from fastsft.model.weight_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files
 from fastsft.reporting.status import ProgressEvents, Run, Status
+from fastsft.runtime.file_calls import removed
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import keep_aside, write_output
-from fastsft.runtime.place import launch
-from fastsft.runtime.protected import removed
+from fastsft.runtime.output_files import archive_foreign, write_output
 from fastsft.runtime.regular_files import read_json, read_json_object
-from fastsft.tokenizer.kept_files import is_tokenizer_file
-from fastsft.tokenizer.trained_template import TEMPLATES
+from fastsft.tokenizer.files import TEMPLATES, is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
@@ -189,7 +187,7 @@ def forget_end(output_dir: str | Path) -> None:
     if launch().rank != 0 or not os.path.lexists(path):
         return
     is_ours = path.is_symlink() or _read(path) is not None
-    removed(path.unlink if is_ours else lambda: keep_aside(path), path)
+    removed(path.unlink if is_ours else lambda: archive_foreign(path), path)
 
 
 def _labelled_here(dataset: object) -> bool:
@@ -276,7 +274,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _request(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> dict[str, Any]:
-    rows = TokenRows.of(train_dataset, args.model_max_length)
+    rows = TokenRows.from_dataset(train_dataset, args.model_max_length)
     return {
         **describe_request(args, tokenizer, train_dataset, rows),
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,

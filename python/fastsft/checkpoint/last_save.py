@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from fastsft import _C
 from fastsft.ranks.exchange import on_any_rank
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.full_disk import is_of_full_disk
+from fastsft.runtime.file_calls import is_disk_full
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _kind(error: Exception | None) -> str:
     """Classify an error: done, room, other, or peer (another rank knows the reason)."""
     if error is None:
         return "done"
-    if is_of_full_disk(error):
+    if is_disk_full(error):
         return "room"
     return "peer" if isinstance(error, _C.PeerFailedError) else "other"
 

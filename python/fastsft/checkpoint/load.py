@@ -18,9 +18,9 @@ from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.model.output_directory import finish_file_sets
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.torchrun_job import is_restart
-from fastsft.runtime.protected import tell_unremoved
+from fastsft.runtime.file_calls import warn_unremoved
 from fastsft.runtime.random_state import restore_random_state, saved_random_states
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
@@ -175,7 +175,7 @@ def _newest_verified(output_dir: Path, before: int | None, restarts: Mapping[str
     finish_file_sets(output_dir)
     unremoved: list[str] = []
     _C.restore_replaced(str(output_dir), unremoved)
-    tell_unremoved(unremoved)
+    warn_unremoved(unremoved)
     rejected: list[str] = []
     for name in reversed(_C.list_checkpoints(str(output_dir), links=True)):
         if before is not None and int(name.split("-")[1]) >= before:

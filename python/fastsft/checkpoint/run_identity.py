@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.optimizer import optimizer_of
 from fastsft.checkpoint.state_files import MOST_STATE_BYTES
-from fastsft.data.chat.labelling import DATE, what_counts
+from fastsft.data.chat.labelling import DATE, label_identity
 from fastsft.data.token_cache import tokenizer_digest
 from fastsft.model.tuned_gemms import restore_tuned_gemms, tuned_products
 from fastsft.model.weight_identity import has_other_types, is_comparable, types_of
@@ -85,7 +85,7 @@ def describe_request(
         "data_seed": args.seed if args.data_seed is None else args.data_seed,
         "model_max_length": args.model_max_length,
         "tokenizer": tokenizer_digest(tokenizer),
-        "labelling": what_counts(labelling) or None,
+        "labelling": label_identity(labelling) or None,
         **({DATE: labelling[DATE]} if DATE in labelling else {}),
         "num_conversations": len(rows),
         "data_hash": data_hash(rows),
@@ -174,7 +174,7 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """ValueError if the run would not continue the saved one; other differences are told as warnings."""
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # in old checkpoints always
-    saved["labelling"] = what_counts(saved.get("labelling") or {}) or None  # old checkpoints have a limit
+    saved["labelling"] = label_identity(saved.get("labelling") or {}) or None  # old checkpoints have a limit
     if saved.get("base_weights") is not None:  # next to an adapter
         current["base_weights"] = trainer.model.base_weights_next_to(directory)
     for name in _FATAL:

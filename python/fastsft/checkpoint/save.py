@@ -14,7 +14,7 @@ from fastsft.model.model_save import FileReport, RangeReport, digest_tuple, join
 from fastsft.ranks.exchange import SilentRankError, StoreExchange, StoreGoneError
 from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.timed_store import SilentStoreError
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 _SILENCE_S = 30.0  # without a sign of life, after which a rank that writes counts as lost
 # The store is gone or stuck, as torchrun's goes with torchrun: reports then travel with the training group.

@@ -17,8 +17,8 @@ from fastsft.planning.device_memory import available_host_memory, size_text
 from fastsft.ranks.exchange import AllOrNone, on_any_rank
 from fastsft.ranks.output_directory import SaveMode, agreed_save_mode, writes_small_files
 from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun

@@ -21,10 +21,10 @@ from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE
 from fastsft.ranks.exchange import on_rank0
 from fastsft.ranks.torchrun_job import starts_of_job
+from fastsft.runtime.file_calls import removed
 from fastsft.runtime.messages import tell
-from fastsft.runtime.protected import removed
 from fastsft.runtime.regular_files import read_json
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

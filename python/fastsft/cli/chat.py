@@ -15,7 +15,7 @@ from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
 from fastsft.lora.merge import open_chat_model
-from fastsft.runtime.terminal_text import fitted, visible
+from fastsft.runtime.terminal import fitted, visible
 
 if TYPE_CHECKING:
     from fastsft.model.generation import ChatModel

@@ -11,12 +11,12 @@ from fastsft import _C
 from fastsft.arguments.sizes import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.trust import add_trust
-from fastsft.data.chat.ollama import OllamaTemplate, ollama_template
+from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
 from fastsft.lora.merge import merge_adapter
 from fastsft.model.conversion import Converted, convert_model
 from fastsft.planning.device_memory import size_text
 from fastsft.runtime.output_files import check_output_file, replace_file
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 _CONVERT = "`fastsft convert IN OUT`: a model directory or a checkpoint as a new model directory."

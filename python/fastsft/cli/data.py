@@ -14,13 +14,14 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.inspect import add_format_argument, add_label_arguments, setup_from
-from fastsft.data.format_lines import format_lines, has_calls
-from fastsft.data.label_progress import LabelProgress
+from fastsft.data.label_files import LabelProgress
+from fastsft.data.label_report import format_lines, has_calls
 from fastsft.inspection.inspection_text import summary_text
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.output_files import check_output_file
-from fastsft.runtime.terminal_text import has_colour, terminal_width, visible
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
+from fastsft.runtime.terminal import has_colour, terminal_width, visible
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from fastsft.doctor.check import ExaminedRun, Result
 from fastsft.doctor.configuration import args_file, parse_argv
 from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installation, examine_run
 from fastsft.program.self_launch import ranks_to_start
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 
 def main(arguments: Sequence[str]) -> int:

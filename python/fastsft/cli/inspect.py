@@ -14,8 +14,9 @@ from fastsft.data.chat.labelling import LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
-from fastsft.runtime.terminal_text import has_colour, terminal_width, visible
-from fastsft.sources.data_files import MAX_RECORD_BYTES, data_files
+from fastsft.runtime.terminal import has_colour, terminal_width, visible
+from fastsft.sources.data_files import data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import fastsft
 from fastsft.cli.command_parser import CommandParser
-from fastsft.runtime.early_interrupt import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
+from fastsft.runtime.launch import no_script_runs
 from fastsft.runtime.messages import beside_result
-from fastsft.runtime.place import no_script_runs
 
 # name -> (function that takes arguments and returns an exit status, description)
 COMMANDS = {

@@ -35,7 +35,7 @@ from fastsft.planning.memory_plan import Setting, Workload
 from fastsft.planning.plan_choice import USEFUL_TOKENS, Room, Wish, choose_plan
 from fastsft.planning.state_options import state_options
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 # Training flags that affect memory; dropout does so for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")

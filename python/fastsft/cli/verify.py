@@ -14,7 +14,7 @@ from fastsft.doctor.check import FAILED, ExaminedDirectory, Result, count_text, 
 from fastsft.doctor.verification import contents, files, library
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
 from fastsft.reporting.console_text import page_width
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal import has_colour, visible
 
 # name -> (check, hint if its error has none)
 CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {

@@ -1,11 +1,12 @@
-"""FastChat's data functions and sets; below them, how labelled rows and batches are made.
+"""FastChat's data functions and data sets; the modules below make labelled rows and batches.
 
-As in FastChat's module, `train()` uses what a script binds to these names (script_names/rebound.py).
+As in FastChat's module, `train()` uses the objects that a script binds to these names
+(script_names/rebound.py).
 """
 
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.lazy_names import lazy_names
+from fastsft.runtime.imports import lazy_names
 
 if TYPE_CHECKING:
     from fastsft.data.data_module import make_supervised_data_module

@@ -1,4 +1,4 @@
-"""A data set read batch by batch: when, how often and with the random numbers that transformers does.
+"""Read a data set batch by batch, with the timing and random numbers of transformers.
 
 Sources: transformers 4.57 trainer.py (_get_dataloader, seed_worker), accelerate data_loader.py
 (BatchSamplerShard, DataLoaderShard, skip_first_batches).
@@ -24,7 +24,9 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.collators import BatchItem, BatchItems, Collation
-from fastsft.data.interfaces import SizedDataset
+from fastsft.data.interfaces import WITHOUT_ROW, SizedDataset
+from fastsft.data.item_rows import append_item
+from fastsft.data.item_rules import ItemRules
 from fastsft.runtime.random_state import RandomState
 
 if TYPE_CHECKING:
@@ -32,24 +34,24 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
 
-# Where torch's loader reads items one by one.
+# torch's loader reads items in this module.
 _FETCH = "torch.utils.data._utils.fetch"
 Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 class ReadBatch(NamedTuple):
-    """A batch: its rows by their numbers in the data set, and what was read of them."""
+    """A batch: the numbers of its rows in the data set, and the items that were read."""
 
     rows: list[int]
     items: list[BatchItem]
 
     @property
     def width(self) -> int:
-        """Tokens of its longest item with padding."""
+        """Padded length of the batch in tokens."""
         return max((item.length for item in self.items), default=0)
 
     def number_of(self, place: int) -> int:
-        """The row of the item at `place`; the batch's first where a collator gave other rows than it got."""
+        """Return an item's row number; the batch's first row if a collator changed the number of rows."""
         return self.rows[place] if len(self.items) == len(self.rows) > place else self.rows[0]
 
 
@@ -61,11 +63,11 @@ class ReadPosition(NamedTuple):
 
 
 class BatchReader:
-    """Reads this rank's batches of `dataset`; one for all epochs, as there is one data loader.
+    """Reads this rank's batches of `dataset`, in all epochs, like a single data loader.
 
-    order: the rows of an epoch; asked for once an epoch, when the first batch is read. sets_epoch: whether
-    the order is of a sampler that knows of epochs (accelerate then tells the data set of them on one rank
-    alone). training: workers are seeded as transformers seeds those of training.
+    order: returns the rows of an epoch; called once an epoch, before the first batch is read. sets_epoch: the
+    order comes from a sampler with epochs (accelerate then calls the data set's `set_epoch` on a lone rank
+    only). training: workers are seeded as transformers seeds them in training.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class BatchReader:
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
-        """Tell the data set what accelerate's `set_epoch` tells it; a pass is of the epoch told last."""
+        """Set the next pass's epoch, as accelerate's `set_epoch` does."""
         self._passes = epoch
         if self._tells_epoch:
             tell = getattr(self.dataset, "set_epoch", None)
@@ -99,13 +101,13 @@ class BatchReader:
             tell(epoch)
 
     def close(self) -> None:
-        """End worker processes that stay between epochs."""
+        """End worker processes that persist between epochs."""
         iterator, self._loader._iterator = self._loader._iterator, None
         if isinstance(iterator, _MultiProcessingDataLoaderIter):
             iterator._shutdown_workers()
 
     def read(self, skip: int = 0, position: ReadPosition | None = None) -> EpochReads:
-        """Read an epoch from batch `skip` on. position: where a run that is resumed had been."""
+        """Read an epoch from batch `skip` on. position: that of the run that is resumed."""
         if not skip:
             self.tell_epoch(self._passes)
         self._batches.begin(self._passes)
@@ -114,7 +116,7 @@ class BatchReader:
 
 
 class EpochReads:
-    """The batches of an epoch, one read ahead as accelerate's loader reads them."""
+    """An epoch's batches; one batch is read ahead, as accelerate's loader does."""
 
     def __init__(
         self, loader: DataLoader[Any], batches: _RankBatches, skip: int, position: ReadPosition | None
@@ -125,13 +127,13 @@ class EpochReads:
             position.epoch.set()
         self._epoch = RandomState.now()
         self._ahead_state: RandomState | None = None
-        # Workers have drawn numbers for what was skipped: they read it again. Else its rows are left out.
+        # Workers have drawn random numbers for the skipped batches, so they read them again.
         again = skip if position is not None and self._workers else 0
         batches.skip = skip - again
-        stays, kept = loader.persistent_workers, loader._iterator
+        persists, earlier = loader.persistent_workers, loader._iterator
         self._reads = iter(loader)
-        if isinstance(self._reads, _MultiProcessingDataLoaderIter) and self._reads is not kept:
-            _end_workers_with(loader if stays else self, self._reads)
+        if isinstance(self._reads, _MultiProcessingDataLoaderIter) and self._reads is not earlier:
+            _end_workers_with(loader if persists else self, self._reads)
         for _ in range(again):
             self._next()
         if position is None:
@@ -144,11 +146,13 @@ class EpochReads:
         here.set()
 
     def position(self) -> ReadPosition | None:
-        """The place where a run that is saved now would have to go on; None when all batches were taken."""
+        """Return the position from which a run saved now would resume; None at the end of the epoch."""
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:
-        """The next batch. ValueError when there is none, or it is faulty; else what the data set raises."""
+        """Return the next batch. ValueError without a batch or for a faulty one; else the data set's
+        errors.
+        """
         batch = self._ahead
         if batch is None:
             raise ValueError("train_dataset has fewer rows than when train() began")
@@ -156,7 +160,7 @@ class EpochReads:
         return batch
 
     def rest(self) -> list[ReadBatch]:
-        """All batches that were not taken yet."""
+        """Return all remaining batches."""
         batches = []
         while self._ahead is not None:
             batches.append(self.take())
@@ -168,7 +172,7 @@ class EpochReads:
             self._reads._shutdown_workers()
 
     def _next_from(self, state: RandomState) -> ReadBatch | None:
-        """The batch that was read from `state`; what draws the order of rows has been drawn before."""
+        """Read a batch from the random state `state`, after the row order has been drawn."""
         self._batches.settle()
         state.set()
         return self._next()
@@ -187,7 +191,7 @@ class EpochReads:
 
 
 class _RankBatches(Sampler[list[int]]):
-    """Rows of this rank's batches. `skip`: batches to leave out of the next pass. `sent`: those to come."""
+    """Row numbers of this rank's batches. skip: batches to omit from the next pass. sent: unread batches."""
 
     def __init__(self, args: TrainingArguments, batch_size: int, order: Order) -> None:
         self._args, self._batch_size, self._order = args, batch_size, order
@@ -196,12 +200,12 @@ class _RankBatches(Sampler[list[int]]):
         self._settled: list[list[int]] | None = None
 
     def begin(self, epoch: int) -> None:
-        """The next pass is `epoch`."""
+        """Set the next pass's epoch."""
         self._epoch, self.skip, self._settled = epoch, 0, None
         self.sent.clear()
 
     def settle(self) -> None:
-        """Ask for the order now, before the first batch is."""
+        """Draw the order now, before the first batch is requested."""
         if self._settled is None:
             args = self._args
             batches = _C.rank_micro_batches(
@@ -219,10 +223,10 @@ class _RankBatches(Sampler[list[int]]):
 
 
 def _end_workers_with(owner: object, iterator: _MultiProcessingDataLoaderIter) -> None:
-    """Let the worker processes of `iterator` end when `owner` goes.
+    """Let the worker processes of `iterator` end when `owner` is deleted.
 
-    Where it goes as part of a reference cycle, Python closes the queues before torch's iterator tells its
-    workers to end, and torch waits 5 seconds for each of them.
+    If `owner` is deleted in a reference cycle, Python closes the queues before torch's iterator ends its
+    workers, and torch waits 5 seconds for each of them.
     """
     weakref.finalize(
         owner, _end_workers, iterator._workers_done_event, iterator._index_queues, iterator._workers
@@ -240,7 +244,7 @@ def _end_workers(done: Event, queues: list[Queue[Any]], workers: Sequence[BasePr
 
 
 def _ended_within(batch: list[int], error: StopIteration) -> str:
-    """Message about a data set that raised StopIteration when an item of `batch` was read."""
+    """Return the message about a data set that raised StopIteration while an item of `batch` was read."""
     rows = batch
     trace = error.__traceback__
     while trace is not None:
@@ -256,11 +260,11 @@ def _ended_within(batch: list[int], error: StopIteration) -> str:
 
 
 def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
-    """Those of torch's DataLoader about its processes. training: they get transformers' seeds."""
+    """Return DataLoader's options about worker processes. training: they get transformers' seeds."""
     workers: dict[str, Any] = {"num_workers": args.dataloader_num_workers}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
-            # Such processes begin in the working directory, and would import what is there.
+            # Such processes begin in the working directory, and would import modules from it.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers |= {
@@ -273,7 +277,7 @@ def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
 
 
 def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
-    """Signals that save a checkpoint are for the run alone; seeds of training as transformers sets them."""
+    """Leave signals that save a checkpoint to the run, and seed a training worker as transformers does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if seeding is None:
@@ -286,5 +290,45 @@ def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
 
 
 def draw_loader_seed() -> None:
-    """Draw what a torch data loader draws from the global generator each time it is iterated over."""
+    """Draw the number that a torch data loader draws from the global generator at each iteration."""
     torch.empty((), dtype=torch.int64).random_()
+
+
+def join_batches(
+    batches: list[list[ReadBatch]], rules: ItemRules | None, size: int | None = None
+) -> tuple[_C.TokenDataset, list[int]]:
+    """Join batches [micro-batch][rank] to a native data set; return also the row numbers of its rows.
+
+    rules: for reading the items. All batches are filled up to `size` rows, or to the longest batch, by rows
+    without tokens, which are never computed. ValueError as `append_item`, and for a batch with more than
+    `size` rows.
+    """
+    native, numbers = _C.TokenDataset(), []
+    flat = [batch for ranks in batches for batch in ranks]
+    longest = max((len(batch.items) for batch in flat), default=0)
+    if size is not None and longest > size:
+        raise ValueError(
+            f"evaluation: data_collator makes {longest} rows of a batch of {size}, expected a row for each"
+        )
+    nothing = np.zeros(0, dtype=np.int32)
+    for batch in flat:
+        for place in range(longest if size is None else size):
+            number = batch.number_of(place)
+            numbers.append(number)
+            if place < len(batch.items):
+                append_item(native, batch.items[place].item, number, rules)
+            else:
+                native.append(nothing, [])
+    return native, numbers
+
+
+def check_ids(native: _C.TokenDataset, numbers: list[int], vocab_size: int) -> None:
+    """Raise ValueError, naming the row, if the model's vocabulary does not contain all ids."""
+    if native.max_id < vocab_size:
+        return
+    for place, number in enumerate(numbers):
+        ids = native.ids(place)
+        if len(ids) and int(ids.max()) >= vocab_size:
+            raise ValueError(
+                f"row {number} has token id {int(ids.max())}, the model knows {vocab_size}; {WITHOUT_ROW}"
+            )

@@ -1,4 +1,4 @@
-"""A `data_collator` of a Trainer: what a batch of items becomes before it is packed without padding."""
+"""Apply a Trainer's `data_collator`, and cut padding off, before a batch is packed."""
 
 from __future__ import annotations
 
@@ -9,50 +9,49 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastsft.data.item_rows import padded_to_longest
 from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
-from fastsft.data.padded_items import padded_to_longest
 from fastsft.originals.classes import LIBRARIES, is_own_object, replaced_methods_of
 from fastsft.originals.functions import is_written_in
 
-# They stack rows or fill them up, which packing makes needless; labels stay those of the items.
+# Collators that stack or pad rows, which packing makes needless, and leave labels unchanged.
 _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
     "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
 )  # fmt: skip
-_PADDING = _STACKING[-2:]  # those that make rows longer
+_PADDING = _STACKING[-2:]  # these pad
 _IGNORED = -100
-# What transformers' Trainer hands to a collator unless --remove_unused_columns False.
+# Keys that transformers' Trainer passes to a collator, unless --remove_unused_columns False.
 OF_FORWARD = (
     "input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels", "use_cache",
     "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
 )  # fmt: skip
 _COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
-_COUNTED = "num_items_in_batch"  # transformers' Trainer puts its own count in its place
-_TAKEN = "a key"  # in the place of what loaders drop: it is there
+_COUNTED = "num_items_in_batch"  # transformers' Trainer replaces this count
+_TAKEN = "a key"  # replaces a value that loaders drop
 
 
 class BatchItem(NamedTuple):
-    """An item with what it was padded to cut off, and its length with padding."""
+    """An item without its padding, and its length with padding."""
 
     item: object
     length: int
 
 
-# The items of a batch, or what is wrong with it: workers hand both over.
+# A batch's items, or its fault: workers return either.
 BatchItems = list[BatchItem] | ValueError
 
 
 def collator_name(collator: object) -> str:
-    """The name that messages use."""
+    """Return the collator's name, for messages."""
     return str(getattr(collator, "__name__", type(collator).__name__))
 
 
 def only_stacks(collator: object) -> bool:
-    """True if `collator` is None or known to stack and pad alone: nothing calls it then.
+    """True if `collator` is None or is known to only stack and pad: it is then never called.
 
-    One that pads on the left without a mask is called: that padding is attended to.
-
-    ValueError for one of those that pads labels with a value that would be learned.
+    A collator that pads on the left without a mask is called, because its padding is attended to. ValueError
+    if a known collator pads labels with a value that would be learned.
     """
     if collator is None:
         return True
@@ -68,7 +67,7 @@ def only_stacks(collator: object) -> bool:
 
 
 def _is_of_libraries(collator: object) -> bool:
-    """True if a collator with such a name is that of transformers or torch, and nobody has changed it."""
+    """True if the collator is transformers' or torch's own, unchanged."""
     if isinstance(collator, FunctionType):
         return any(is_written_in(collator, library) for library in LIBRARIES)
     changed = [method.name for method in replaced_methods_of(getattr(collator, "tokenizer", None))]
@@ -76,12 +75,11 @@ def _is_of_libraries(collator: object) -> bool:
 
 
 class Collation:
-    """Makes the items of a batch that a data loader has read: what it is given as `collate_fn`.
+    """Turns a batch's items into rows; passed to a data loader as `collate_fn`.
 
-    collator: called with the whole batch, as transformers' Trainer calls it, unless it only stacks.
-    all_columns: hand over every key of an item, not only what a model's forward takes. needs_labels: a batch
-    without them is a fault. keeps_padding: rows stay whole, and one that pads is called; `tokenizer` pads
-    where there is no collator.
+    collator: called with the whole batch, as transformers' Trainer does, unless it only stacks. all_columns:
+    pass every key of an item, not only model arguments. needs_labels: a batch without labels is a fault.
+    keeps_padding: rows stay whole, a padding collator is called, and without a collator `tokenizer` pads.
     """
 
     def __init__(
@@ -100,13 +98,13 @@ class Collation:
         self._needed = {"input_ids", "labels"} if needs_labels else {"input_ids"}
 
     def __call__(self, items: list[Any]) -> BatchItems:
-        """The rows of the batch; a ValueError for a collator that gives something else is returned."""
+        """Return the rows of the batch, or a ValueError for a collator's bad result."""
         if self._collator is not None:
             batch = self._collator([self._taken(item) for item in items])
             fault = self._fault(batch)
             if fault is not None:
                 return fault
-            assert isinstance(batch, Mapping)  # else that was a fault
+            assert isinstance(batch, Mapping)  # otherwise _fault returned an error
             items = _rows_of(batch)
         if self._keeps_padding:
             return [BatchItem(item, _length(item)) for item in padded_to_longest(items, self._tokenizer)]
@@ -122,8 +120,8 @@ class Collation:
             got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             return self._refusal(f"gives {got}, expected {' and '.join(sorted(self._needed))}")
         try:
-            known = (*_COLUMNS, _COUNTED)
-            others = [name for name in batch if name not in known and batch[name] is not None]
+            columns = (*_COLUMNS, _COUNTED)
+            others = [name for name in batch if name not in columns and batch[name] is not None]
             check_inputs(others, f"data_collator {collator_name(self._collator)}", removed=False)
         except ValueError as error:
             return error
@@ -140,16 +138,17 @@ class Collation:
 
 
 def cut(item: object) -> BatchItem:
-    """`item` as arrays, cut after its last token that is attended to or learned; others stay as they are.
+    """Return an item as arrays, cut after its last token that is attended to or learned.
 
-    Keys that a model's forward does not take keep their name alone: loaders drop what they hold. A dict stays
-    one, and another mapping does not become one: columns are removed of dicts alone (item_rules.py).
+    Keys that a model's forward does not take keep only their name: loaders drop their values. A dict stays a
+    dict, and another mapping does not become one, because columns are removed only from dicts
+    (item_rules.py).
     """
     if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
         return BatchItem(item, _length(item))
-    if isinstance(item, dict) and type(item) is not dict:  # what counts of it is said by item_rows.py
+    if isinstance(item, dict) and type(item) is not dict:  # item_rows.py reads it
         return BatchItem(item, _length(item))
-    if any(item.get(name) is not None for name in LABELS[1:]):  # which one counts is said by item_rules.py
+    if any(item.get(name) is not None for name in LABELS[1:]):  # item_rules.py chooses the key
         return BatchItem(item, _length(item))
     arrays: dict[str, Any] = {
         name: _array(item[name]) if name in _COLUMNS else _name_of(item[name]) for name in item
@@ -166,7 +165,7 @@ def cut(item: object) -> BatchItem:
 
 
 def _length(item: object) -> int:
-    """Of what is not cut: an item with other names for its labels, or an object."""
+    """Return the length of an item that is not cut: an object, or an item with other label names."""
     ids = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
     return len(ids) if ids is not None and hasattr(ids, "__len__") else 0
 
@@ -176,7 +175,7 @@ def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]
 
 
 def _array(value: object) -> object:
-    """None stays; what is no array stays, and is refused where the item becomes a row."""
+    """Convert `value` to an array; None and other values stay, and are refused later."""
     if value is None:
         return None
     try:
@@ -190,7 +189,7 @@ def _name_of(value: object) -> str | None:
 
 
 def _narrow(array: object, length: int, end: int) -> object:
-    """The first `end` of an array of `length`, in 32 bits where they hold it."""
+    """Return the first `end` elements of an array of `length`, as int32 if they fit."""
     if not isinstance(array, np.ndarray) or array.shape != (length,):
         return array
     part = array[:end]

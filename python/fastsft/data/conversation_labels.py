@@ -1,28 +1,34 @@
-"""Conversations as labelled rows: those of a file, and those that a script holds."""
+"""Label the conversations of a data file, or of records that a script holds."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LIMIT, LabelSettings, describe, make_labeller
+from fastsft.data.chat.template_choice import MODEL, tool_source
 from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
-from fastsft.data.record_sources import learned_sources
-from fastsft.data.tool_records import settings_for
 from fastsft.runtime.messages import warn_once
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
 from fastsft.script_names.rebound import refuse_unused
-from fastsft.sources.data_files import data_files, read_records
-from fastsft.sources.json_lines import write_conversations
-from fastsft.tokenizer.called_tokenizer import called_tokenizer
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.json_lines import write_conversations, write_line
+from fastsft.sources.readers import open_reader, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
-from fastsft.tokenizer.model_digest import look_at_model
-from fastsft.tokenizer.native_tokenizer import native_of, needed_native, why_called
+from fastsft.tokenizer.state import digest_model
+from fastsft.tokenizer.transformers_tokenizer import (
+    called_tokenizer,
+    find_native_tokenizer,
+    require_native_tokenizer,
+    why_not_native,
+)
 
 _MAX_MATERIALISED = 1 << 20
 
@@ -30,10 +36,10 @@ _MAX_MATERIALISED = 1 << 20
 def label_conversation_file(
     path: str, tokenizer: ChatTokenizer, settings: LabelSettings, options: FileOptions
 ) -> LabelledRows:
-    """Rows of a data file. DataError for a faulty conversation, ValueError as `check_tokenizer`."""
+    """Return labelled rows of a data file. DataError for a faulty record, ValueError as `check_tokenizer`."""
     refuse_unused()
-    look_at_model(tokenizer)
-    native = native_of(tokenizer)
+    digest_model(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     spans = settings.mask_policy == "spans"
     refuse_reader()
     if not spans:
@@ -46,26 +52,26 @@ def label_conversation_file(
             )
         records = read_records(data_files(str(path)), options.max_record_bytes, options.data_format)
         return label_sources(learned_sources(records), tokenizer)
-    native = native or needed_native(tokenizer, "--mask_policy spans")
+    native = native or require_native_tokenizer(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
-    settings = settings_for(settings, tokenizer, str(path))
+    settings = detect_tools(settings, tokenizer, str(path))
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     labelled = label_files(str(path), tokenizer, labeller, options)
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
-    )  # not tomorrow's
+    )  # keep today's date
     return LabelledRows(
         labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
     )
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Conversations as a file with these settings is labelled."""
-    native, spans = native_of(tokenizer), settings.mask_policy == "spans"
+    """Label conversations as a file with these settings is labelled."""
+    native, spans = find_native_tokenizer(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
-    native = native or needed_native(tokenizer, "--mask_policy spans")
+    native = native or require_native_tokenizer(tokenizer, "--mask_policy spans")
     width, pad_id = check_tokenizer(tokenizer, any_pad=spans)
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer)
     labelled = _C.label_lists(sources, labeller) or _C.label_text(write_conversations(sources), labeller)
@@ -75,15 +81,17 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTo
 
 
 def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Rows of conversations, as FastChat's `preprocess` labels them. Raises as `label_conversation_file`."""
+    """Label conversations as FastChat's `preprocess` does. Raises as `label_conversation_file`."""
     refuse_unused()
     refuse_template()
     if len(sources) > 1:
-        look_at_model(tokenizer)
-    native = native_of(tokenizer)
+        digest_model(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     width, pad_id = check_tokenizer(tokenizer)
     if native is None:
-        warn_once(f"{why_called(tokenizer)}: the object itself is called, as FastChat does, which is slow")
+        warn_once(
+            f"{why_not_native(tokenizer)}: the object itself is called, as FastChat does, which is slow"
+        )
         labeller = make_labeller(called_tokenizer(tokenizer), width, pad_id, num_threads=1)
     else:
         labeller = make_labeller(native, width, pad_id)
@@ -95,9 +103,9 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
 
 
 def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[int, int]:
-    """model_max_length and the pad id, refused where FastChat's labels would be wrong or impossible.
+    """Return model_max_length and the pad id; ValueError if FastChat's labels would be wrong or impossible.
 
-    any_pad: EOS, or 0, fills rows up where there is no pad token (docs/spec/fastchat_labels.md, section 7.2).
+    any_pad: without a pad token, EOS or 0 pads rows (docs/spec/fastchat_labels.md, section 7.2).
     """
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
@@ -120,3 +128,98 @@ def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[in
             'spans needs neither; in a script: DataArguments(mask_policy="spans") of fastsft.train'
         )
     return int(width), int(pad_id)
+
+
+def sources_of(raw_data: Sequence[Any]) -> list[Any]:
+    """Return `record["conversations"]` of each record; DataError names a record without it."""
+    return [_source_of(record, number) for number, record in enumerate(raw_data)]
+
+
+def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
+    """Return `sources_of` records of which every reply may be learned.
+
+    DataError for a record with a field that says otherwise, because labelling conversations does not see it.
+    """
+    sources, plain = [], {"conversations", "id"}  # fields that never forbid learning
+    for number, record in enumerate(raw_data):
+        sources.append(_source_of(record, number))
+        if isinstance(record, Mapping) and not record.keys() <= plain:
+            _check_fields(record, number, plain)
+    return sources
+
+
+def _source_of(record: Any, number: int) -> Any:
+    try:
+        return record["conversations"]
+    except (KeyError, TypeError, IndexError) as error:
+        kind = type(error).__name__
+        reason = 'no "conversations"' if kind == "KeyError" else "record is not an object"
+        raise_first([_RecordFault(kind, f"record {number}: {reason}")])
+        raise
+
+
+def _check_fields(record: Mapping[object, object], number: int, plain: set[str]) -> None:
+    for name in record.keys() - plain:
+        value = record[name]
+        if not isinstance(name, str):
+            continue
+        if not isinstance(value, Mapping) and not _C.is_train_mark(name):
+            plain.add(name)
+            continue
+        problem = _C.judge_train_mark(name, write_line(value).decode("utf-8", "replace").strip())
+        if problem:
+            raise_first([_RecordFault("ValueError", f"record {number}: {problem}")])
+
+
+class _RecordFault:
+    remark = ""
+    always_stops = False
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+# A field `tools` with a list or a text that is neither empty nor null. In a text its last quote is escaped.
+_TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
+_BLOCK = 1 << 20
+_KEPT = 1 << 10  # end of a block, where a field may begin that ends in the next block
+_AHEAD = 64  # bytes that must follow a match, which looks ahead
+
+
+def detect_tools(
+    settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
+) -> LabelSettings:
+    """Clear `has_tools` if no record has tools and the model has a template for them.
+
+    Reads the files once, for such a model only. spec, fetch: as `data_files`. A stream or an unreadable file
+    may have tools: labelling reports its faults.
+    """
+    is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
+    if not is_own or settings.chat_template_name is not None or tool_source(tokenizer) is None:
+        return settings
+    try:
+        return replace(settings, has_tools=may_have_tools(data_files(spec, fetch)))
+    except (ValueError, OSError):
+        return settings
+
+
+def may_have_tools(files: Iterable[DataFile]) -> bool:
+    """False if no field `tools` in these files contains a tool."""
+    return any(file.is_stream or _has_tools(file) for file in files)
+
+
+def _has_tools(file: DataFile) -> bool:
+    read, kept = open_reader(file), b""
+    while True:
+        block = read(_BLOCK)
+        text = kept + block
+        match = _TOOLS.search(text)
+        if match and (not block or match.end() + _AHEAD <= len(text)):
+            return True
+        if not block:
+            return False
+        kept = text[-_KEPT:]

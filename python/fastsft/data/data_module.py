@@ -1,38 +1,52 @@
-"""`make_supervised_data_module`: the data sets of a run from the files that its arguments name.
+"""`make_supervised_data_module`: make the data sets of a run from the files that its arguments name.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
 from fastsft import _C
-from fastsft.arguments.data import check_lazy_split
-from fastsft.data.called_rows import refuse_label_flags
+from fastsft.arguments.data import DataArguments, check_lazy_split
+from fastsft.arguments.given import was_given
+from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import EACH, LabelSettings
-from fastsft.data.chat.policy_choice import settle_script_policy
+from fastsft.data.chat.mask_policy import resolve_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
-from fastsft.data.dropped_records import check_dropped, result_lines, shared_line
-from fastsft.data.format_lines import format_lines
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
+from fastsft.data.label_report import check_dropped, format_lines, result_lines, shared_line
 from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
-from fastsft.sources.data_files import DataFile, data_files, read_content, read_records
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
+
+# Fields that also apply to rows of a script's own `preprocess`.
+_OF_ANY_ROWS = (
+    "data_path",
+    "eval_data_path",
+    "lazy_preprocess",
+    "check_data",
+    "dump_masked",
+    "data_cache",
+    "data_format",
+    "save_chat_template",
+)
 
 
 def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
-    """`train_dataset` and `eval_dataset` (None without `eval_data_path`) from FastChat's JSON files.
+    """Return `train_dataset` and `eval_dataset` (None without `eval_data_path`) from data files.
 
-    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; of fastsft also `max_dropped` (fraction of
-    conversations without a label above which DataError is raised) and `legacy_warnings`. The report of what
-    was dropped is printed on rank 0. Every file is labelled here, once, with `lazy_preprocess` too; padded
-    tensors are made when rows are asked for.
+    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; in fastsft also `max_dropped` (DataError if a
+    larger fraction of conversations has no label) and `legacy_warnings`. Rank 0 prints a report of dropped
+    records. Every file is labelled here, once, also with `lazy_preprocess`; padded tensors are made on
+    access.
     """
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
@@ -44,8 +58,8 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
 
 
 def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
-    """A line about rows that are evaluated and trained."""
-    rows, others = (getattr(each, "native", None) for each in (evaluated, trained))
+    """Print a line about rows that are both evaluated and trained."""
+    rows, others = (getattr(dataset, "native", None) for dataset in (evaluated, trained))
     if launch().rank != 0 or not isinstance(rows, _C.TokenDataset) or not isinstance(others, _C.TokenDataset):
         return
     if line := shared_line(path, rows, others):
@@ -53,10 +67,10 @@ def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> N
 
 
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
-    """The content of the data files for a script's `name`.
+    """Return the content of the data files for a script's `name`.
 
-    A class of the script's own gets what FastChat hands it, json.load of the file, unless --data_format asks
-    for ShareGPT records. A class derived from one of ours, which labels them, and `preprocess` get those.
+    A class of the script's own gets json.load of the file, as in FastChat, unless --data_format asks for
+    ShareGPT records. `preprocess`, and a class derived from one of ours, get ShareGPT records.
     """
     if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
         return read_records(files, data_format=data_format)
@@ -75,7 +89,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
             records = _records_for(name, data_files(str(path)), getattr(data_args, "data_format", "auto"))
             made: SizedDataset = current(kind)(records, tokenizer=tokenizer)
             return made
-    settings = settle_script_policy(LabelSettings.from_arguments(data_args))
+    settings = resolve_script_policy(LabelSettings.from_arguments(data_args))
     options = FileOptions.from_arguments(data_args)
     check_lazy_split(data_args.lazy_preprocess, settings.overlong)
     rows = label_conversation_file(path, tokenizer, settings, options)
@@ -95,6 +109,18 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
         read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)
         return LazySupervisedDataset.from_rows(rows, tokenizer, read)
     return SupervisedDataset.from_rows(rows)
+
+
+def refuse_label_flags(data_args: object, name: str) -> None:
+    """Raise ValueError for label flags, which have no effect on rows that a script makes."""
+    for field in dataclasses.fields(DataArguments):
+        value = getattr(data_args, field.name, field.default)
+        is_asked = was_given(data_args, field.name) or value != default_of(field)
+        if field.name not in _OF_ANY_ROWS and is_asked:
+            raise ValueError(
+                f"--{field.name} {value} has no effect: train.{name} was set by the script and makes the "
+                "rows; leave the flag out"
+            )
 
 
 def _constructor_of(kind: Any) -> tuple[Any, ...]:

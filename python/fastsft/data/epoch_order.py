@@ -1,21 +1,28 @@
-"""In which order an epoch visits the rows (docs/spec/trainer_semantics.md, section 3)."""
+"""Determine the order in which an epoch visits the rows (docs/spec/trainer_semantics.md, section 3).
+
+Native rows have lengths at once; other data sets are ordered by the samplers of transformers' Trainer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.collators import OF_FORWARD
+from fastsft.data.interfaces import SizedDataset, is_table
+from fastsft.data.token_rows import TokenRows, check_sized
 
 _LARGEST_MEGABATCH = 50  # batches
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Rows in the order of `epoch`: random, sequential or by length, as --train_sampling_strategy says."""
+    """Return the row order in `epoch` by --train_sampling_strategy."""
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -26,7 +33,7 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Permutation by torch's global generator in `epoch`; each epoch's loader draws its own seed first."""
+    """Return torch's global permutation in `epoch`; each epoch's loader draws a seed first."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -40,7 +47,7 @@ def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int6
 def grouped_by_length(
     permuted: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], batch: int
 ) -> npt.NDArray[np.int64]:
-    """`permuted` in megabatches, each sorted from long to short; the longest row of all comes first.
+    """Divide `permuted` into megabatches, each sorted from long to short; the longest row of all comes first.
 
     batch: rows of a rank's accumulation group. Source: docs/spec/trainer_semantics.md, section 3.4.
     """
@@ -50,3 +57,61 @@ def grouped_by_length(
     longest = int(np.argmax([lengths[part[0]] for part in parts]))
     parts[0][0], parts[longest][0] = parts[longest][0], parts[0][0]
     return np.concatenate(parts)
+
+
+Order = Callable[[int], npt.NDArray[np.int64]]
+
+
+def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
+    """Return the row order in training; by length, every item is read once here.
+
+    ValueError for items without lengths.
+    """
+    if args.train_sampling_strategy == "sequential":
+        return lambda epoch: np.arange(len(dataset), dtype=np.int64)
+    if args.train_sampling_strategy == "group_by_length":
+        batch = args.train_batch_size * args.gradient_accumulation_steps
+        return _grouped(read_lengths(args, dataset, processing_class), batch)
+    seed = args.order_seed
+    return lambda epoch: _C.epoch_order(len(dataset), seed, epoch)
+
+
+def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
+    """Return the row order in evaluation: as they are, or by length as in training."""
+    if args.train_sampling_strategy == "group_by_length":
+        return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
+    return lambda epoch: np.arange(len(dataset), dtype=np.int64)
+
+
+def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
+    return lambda epoch: grouped_by_length(torch.randperm(len(lengths)).numpy(), lengths, batch)
+
+
+def read_lengths(
+    args: TrainingArguments, dataset: SizedDataset, processing_class: object
+) -> npt.NDArray[np.int64]:
+    """Return the tokens of each item, as transformers' LengthGroupedSampler reads them."""
+    if is_table(dataset) and args.length_column_name in dataset.column_names:
+        return np.asarray(dataset[args.length_column_name], dtype=np.int64)
+    names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
+    if not hasattr(dataset[0], "keys") or names[0] not in dataset[0]:
+        raise ValueError(
+            f"--group_by_length: expected items with {names[0]}, got {type(dataset).__name__} of others"
+        )
+    return np.asarray([len(item[names[0]]) for item in iter(dataset)], dtype=np.int64)
+
+
+def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
+    """Return `dataset` as transformers passes it to a loader: a datasets.Dataset loses the unused columns.
+
+    Its transform does not see them either. ValueError if no column is left, and as `check_sized`.
+    """
+    if not args.remove_unused_columns or not is_table(dataset):
+        return check_sized(dataset)
+    ignored = [name for name in dataset.column_names if name not in OF_FORWARD]
+    if ignored and len(ignored) == len(dataset.column_names):
+        raise ValueError(
+            f"the data set has the columns {', '.join(ignored)}, and a model takes none of them; with "
+            "--remove_unused_columns False a transform gets them all"
+        )
+    return dataset.remove_columns(ignored)

@@ -1,4 +1,4 @@
-"""Faults in conversation data. Each is a ValueError and what FastChat's script raises for it."""
+"""Faults in conversation data. Each is a ValueError and also the error that FastChat's script raises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastsft.data.interfaces import Fault
 
 
 class DataError(ValueError):
-    """Conversations that cannot be trained on; the message says which record and what was expected."""
+    """Conversations that cannot be trained on; the message names the record and the expectation."""
 
 
 class DataKeyError(DataError, KeyError):
@@ -24,7 +24,7 @@ class DataIndexError(DataError, IndexError):
 
 
 class DataTypeError(DataError, TypeError):
-    """A field of a kind that cannot be read."""
+    """A field of the wrong type."""
 
 
 class DataAssertionError(DataError, AssertionError):
@@ -46,9 +46,9 @@ _KINDS: dict[str, type[DataError]] = {
 
 
 def reading_hint(message: str) -> str:
-    """The way out, to be added to a message about a file that cannot be read; "" where there is none.
+    """Return the way out for a message about an unreadable file; "" if there is none.
 
-    Of bytes that are not UTF-8, and of a file that is no JSON from its first byte on.
+    Hints exist for text that is not UTF-8, and for a file that is not JSON from its first byte on.
     """
     if "invalid UTF-8" in message:
         return "; iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
@@ -59,7 +59,7 @@ def reading_hint(message: str) -> str:
 
 @contextlib.contextmanager
 def hinted_reading() -> Iterator[None]:
-    """Adds `reading_hint` to what the native reader raises inside."""
+    """Add `reading_hint` to errors of the native reader."""
     try:
         yield
     except ValueError as error:
@@ -70,29 +70,29 @@ def hinted_reading() -> Iterator[None]:
 
 
 def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_sound: int = 1) -> None:
-    """Raise the fault that FastChat would meet first: it renders every text before it tokenises one.
+    """Raise the fault that FastChat would meet first: it renders all texts before it tokenises any.
 
-    num_faults: of all records of a file, of which `faults` are the first; the message then names the flags
-    that help. num_sound: its other records; where there is none, leaving out is no help.
+    num_faults: number of faults in a file, of which `faults` are the first; the message then names helpful
+    flags. num_sound: number of its other records; if 0, skipping records is no help.
     """
     if not faults:
         return
     fault = next((f for f in faults if f.kind != "RuntimeError"), faults[0])
     source = getattr(fault, "file", "")
-    told = f"{source}: {fault}" if source else str(fault)
-    told += reading_hint(told)
+    message = f"{source}: {fault}" if source else str(fault)
+    message += reading_hint(message)
     if num_faults is not None:
-        told += _ways_out(fault, num_sound > 0)
+        message += _ways_out(fault, num_sound > 0)
         if num_faults > 1:
             count = f"{'' if num_sound else 'all '}{num_faults}"
-            told += f" ({count} records are at fault; --report_bad FILE lists them)"
+            message += f" ({count} records are at fault; --report_bad FILE lists them)"
     elif len(faults) > 1:
-        told += f" ({len(faults)} records are at fault)"
-    raise _KINDS[fault.kind](told)
+        message += f" ({len(faults)} records are at fault)"
+    raise _KINDS[fault.kind](message)
 
 
 def _ways_out(fault: Fault, may_skip: bool) -> str:
-    """The things that a run can do about a record of a file."""
+    """Describe how a run can handle a bad record."""
     if fault.always_stops and fault.remark in ("not_json", "invalid_utf8"):
         return (
             "; FastChat's labels need every line; --mask_policy spans --template vicuna_v1.1 --on_bad_sample "
@@ -109,7 +109,7 @@ def _ways_out(fault: Fault, may_skip: bool) -> str:
 
 
 def format_titles() -> list[str]:
-    """Names of the data formats, for people."""
+    """Return the names of the data formats, for people."""
     from fastsft import _C
 
     return [_C.find_data_format(name).title for name in _C.data_formats()]

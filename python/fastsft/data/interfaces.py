@@ -13,7 +13,7 @@ WITHOUT_ROW = (
 
 
 class SizedDataset(Protocol):
-    """A data set with a length and rows by number; a row is whatever its owner makes."""
+    """A data set with a length and rows by number."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
@@ -34,7 +34,7 @@ class Table(Protocol):
 
 
 class ScriptDataArguments(Protocol):
-    """Arguments of data with at least the fields of FastChat's; a script's class may have no others."""
+    """Data arguments with at least FastChat's fields; a script's class may have no others."""
 
     @property
     def data_path(self) -> str: ...
@@ -43,7 +43,7 @@ class ScriptDataArguments(Protocol):
 
 
 class Fault(Protocol):
-    """A fault of a record: `_C.DataFault`, or one that was found in Python."""
+    """A fault of a record: `_C.DataFault`, or one found in Python."""
 
     @property
     def kind(self) -> str: ...
@@ -54,21 +54,21 @@ class Fault(Protocol):
 
 
 def is_table(dataset: object) -> TypeGuard[Table]:
-    """True if it is a datasets.Dataset, without importing that library."""
+    """True for a datasets.Dataset; that library is not imported for this."""
     kind = type(dataset)
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 
 
-def is_of_datasets(records: object) -> bool:
-    """True for any data set of the library datasets, also a streamed one."""
+def is_from_datasets(records: object) -> bool:
+    """True for any data set of the library datasets, streamed or not."""
     return type(records).__module__.split(".")[0] == "datasets"
 
 
 def is_sized(dataset: object) -> TypeGuard[SizedDataset]:
-    """True if it has a length and rows by number."""
+    """True for a data set with a length and rows by number."""
     return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
 
 
 def is_plain_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """True for a list or tuple, of no class derived from them."""
+    """True for a list or tuple, but not for derived classes."""
     return type(value) in (list, tuple)

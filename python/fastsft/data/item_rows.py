@@ -1,9 +1,9 @@
-"""One item of a data set as a row of a native TokenDataset, with the meaning it has in transformers."""
+"""Convert items of a data set to native rows, with or without padding, as transformers reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,14 @@ _IGNORED = -100
 
 
 def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None) -> int:
-    """Add `item` to the _C.TokenDataset `native`, without its padding; its length with padding is returned.
+    """Add `item` without its padding to the _C.TokenDataset `native`, and return its length with padding.
 
     item: a mapping, or an object with attributes, of tensors, arrays or lists [length]: `input_ids` and
-    `labels` (not shifted, -100: not learned; also `label_ids`, `label`), and perhaps `attention_mask` (0:
-    no token sees this one; one that is too short is filled up with 0, one that is too long is cut) and
-    `position_ids`. row: its number, for messages. rules: of the Trainer that reads it; None: the keys
-    above, others are dropped without a word. Where they need no labels, an item without is not learned.
-    ValueError for an item without ids or labels, of other shapes, or that fastsft cannot train as
-    transformers does.
+    `labels` (not shifted, -100: not learned; also `label_ids`, `label`), and optionally `attention_mask` (0:
+    no token sees this one; a short mask is filled with 0, a long one cut) and `position_ids`. row: its
+    number, for messages. rules: of the Trainer that reads the item; None: the keys above, others are dropped
+    silently. If the rules need no labels, an item without labels is not learned. ValueError for an item
+    without ids or labels, with mismatched shapes, or that fastsft cannot train as transformers does.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -44,10 +43,10 @@ def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRule
 def append_padded(
     native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None
 ) -> npt.NDArray[np.int64] | None:
-    """Add all tokens of `item` to `native`, padding too, for outputs of each; its labels are returned.
+    """Add all tokens of `item` to `native`, including padding, for outputs at each token; return its labels.
 
-    Arguments as `append_item`; None for an item without labels. ValueError as there, and where the model's
-    attention gives other outputs at padding than the engine.
+    Arguments as `append_item`; returns None for an item without labels. ValueError as there, and if the
+    model's attention gives other outputs at padding than the engine.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -56,7 +55,7 @@ def append_padded(
     mask = _mask(item["attention_mask"], row) if "attention_mask" in columns else None
     needs = native.append_item(
         ids,
-        ids,  # so that no token is left away
+        ids,  # as labels, so that no token is dropped
         _positions(item["position_ids"], len(ids), row) if "position_ids" in columns else None,
         mask,
         has_mask=rules.adds_mask,
@@ -68,7 +67,7 @@ def append_padded(
 
 
 def _mapping(item: object, row: int, rules: ItemRules) -> Mapping[str, Any]:
-    """`item` with the values that transformers takes: `items()` of a dict whose columns are removed."""
+    """Return the keys and values that transformers takes: `items()` of a dict whose columns are removed."""
     if not isinstance(item, Mapping):
         return _attributes(item, row)
     if rules.removes_columns and isinstance(item, dict) and type(item) is not dict:
@@ -112,7 +111,7 @@ def _attributes(item: object, row: int) -> Mapping[str, Any]:
 
 
 def _array(value: object) -> npt.NDArray[Any]:
-    """`value` as an array; of objects where it is none."""
+    """Convert `value` to an array, of objects if its rows have different lengths."""
     try:
         return np.asarray(value)
     except (TypeError, RuntimeError):  # a tensor of a device, or one with a gradient
@@ -140,7 +139,7 @@ def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
 
 
 def _mask(value: object, row: int) -> npt.NDArray[Any]:
-    """1 where a token can be seen."""
+    """Return True for each token that can be seen."""
     mask = _array(value)
     if mask.ndim != 1 or mask.dtype.kind not in "iubf":
         raise ValueError(
@@ -155,3 +154,54 @@ def _mask(value: object, row: int) -> npt.NDArray[Any]:
             "added to scores is not taken"
         )
     return seen
+
+
+_FILLING = {"attention_mask": 0, "position_ids": 0} | dict.fromkeys(LABELS, _IGNORED)
+
+
+class PaddedBatch(NamedTuple):
+    """native: rows of equal length with all their tokens; labels [rows, tokens], or None without labels."""
+
+    native: _C.TokenDataset
+    labels: npt.NDArray[np.int64] | None
+    width: int
+
+    @classmethod
+    def of(cls, items: Sequence[Any], numbers: Sequence[int], rules: ItemRules | None) -> PaddedBatch:
+        """Make a batch of items of one length. numbers: their rows. ValueError as `append_padded`."""
+        native = _C.TokenDataset()
+        rows = [append_padded(native, item, row, rules) for item, row in zip(items, numbers, strict=True)]
+        labels = [labels for labels in rows if labels is not None]
+        width = int(native.lengths().max()) if len(native) else 0
+        return cls(native, np.stack(labels) if labels else None, width)
+
+
+def padded_to_longest(items: list[Any], tokenizer: object) -> list[Any]:
+    """Pad a batch's items to the longest, as a tokenizer pads.
+
+    tokenizer: gives pad token, side and a mask for each row; None: id 0, on the right. Items without ids
+    stay.
+    """
+    if any(not isinstance(item, Mapping) or item.get("input_ids") is None for item in items):
+        return items
+    lengths = [np.asarray(item["input_ids"]).size for item in items]
+    if len(set(lengths)) <= 1 and tokenizer is None:
+        return items
+    longest, pad_id = max(lengths), getattr(tokenizer, "pad_token_id", None) or 0
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    masked = {} if tokenizer is None else {"attention_mask": None}
+    return [
+        _filled({**masked, **item}, length, longest, pad_id, left)
+        for item, length in zip(items, lengths, strict=True)
+    ]
+
+
+def _filled(item: Mapping[str, Any], length: int, longest: int, pad_id: int, left: bool) -> dict[str, Any]:
+    filled = dict(item)
+    if filled.get("attention_mask", 0) is None:
+        filled["attention_mask"] = np.ones(length, np.int64)
+    around = (longest - length, 0) if left else (0, longest - length)
+    for name, value in filled.items():
+        if value is not None and (name == "input_ids" or name in _FILLING):
+            filled[name] = np.pad(np.asarray(value), around, constant_values=_FILLING.get(name, pad_id))
+    return filled

@@ -1,4 +1,4 @@
-"""Changes that a Trainer makes to items of a data set before its model sees them, as transformers' does."""
+"""Rules for reading items as transformers' Trainer passes them to its model: columns, labels, masks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
-# The other arguments of a model's forward: they would change what it computes.
+# Other model arguments, which would change the result.
 _ARGUMENTS = frozenset(
     ("inputs_embeds", "past_key_values", "use_cache", "cache_position", "logits_to_keep", "kwargs")
 )
-# What the model, its attention and its loss look for in the rest of the keywords.
+# Keywords that a model, its attention or its loss looks for.
 _KEYWORDS = frozenset(
     (
         "shift_labels", "ignore_index", "num_items_in_batch", "output_attentions", "output_hidden_states",
@@ -38,13 +38,13 @@ _OF_TORCH = ("labels",)
 
 @dataclass
 class ItemRules:
-    """Rules for reading items; one for each data set, because it notes what its first item has.
+    """Rules for reading the items of one data set; they remember the keys of its first item.
 
-    removes_columns: keys that the model does not take are dropped (--remove_unused_columns), as transformers
-    drops them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
-    pads_left: the collator that fills up rows of a batch on their left. attention: the implementation that
-    the model was loaded with. is_quiet: columns are dropped without a word. label_keys: of several the first
-    that an item has counts. needs_labels: an item without them is refused (training).
+    removes_columns: drop keys that the model does not take (--remove_unused_columns), as transformers drops
+    them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
+    pads_left: name of the collator that pads rows on the left. attention: the model's attention
+    implementation. is_quiet: drop columns silently. label_keys: the first of these keys in an item has its
+    labels. needs_labels: refuse an item without labels (training).
     """
 
     removes_columns: bool = True
@@ -58,8 +58,10 @@ class ItemRules:
     _dropped: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, args: TrainingArguments, collator: object, tokenizer: object, model: object) -> ItemRules:
-        """Those of a Trainer. collator: None is what transformers takes then, which pads by `tokenizer`."""
+    def from_trainer(
+        cls, args: TrainingArguments, collator: object, tokenizer: object, model: object
+    ) -> ItemRules:
+        """Return the rules of a Trainer. collator: None pads by `tokenizer`, as transformers does."""
         padder = tokenizer
         if collator is not None:
             padder = getattr(collator, "tokenizer", None) if is_own_object(collator, _MASKING) else None
@@ -75,18 +77,18 @@ class ItemRules:
 
     @property
     def has_labels(self) -> bool:
-        """False where items were read and the first has no label key that counts."""
+        """False if the first item had no label key that counts."""
         return self._columns is None or self.label_of(self._columns) is not None
 
     def label_of(self, columns: Iterable[str]) -> str | None:
-        """The key of `columns` that holds the labels; None without one."""
+        """Return the key of `columns` that holds the labels; else None."""
         return next((name for name in self.label_keys if name in columns), None)
 
     def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:
-        """The keys of `item` that are read.
+        """Return the keys of `item` that are read.
 
-        ValueError for others that the model would compute with, and where they are not those of the first
-        item: transformers' collators take the keys of the first item of each batch.
+        ValueError for other keys that the model would use, and for keys that differ from the first item's:
+        transformers' collators take the keys of the first item in each batch.
         """
         columns = tuple([name for name in READ if item.get(name) is not None])
         if len(columns) != len(item):
@@ -110,9 +112,9 @@ class ItemRules:
         self._dropped.update(new)
 
     def check(self, needs: _C.RowNeeds, *, learns_first: bool, row: int) -> None:
-        """ValueError for a row that transformers computes in another way, or in each batch in another.
+        """Raise ValueError for a row that transformers computes otherwise, or differently in each batch.
 
-        needs: _C.RowNeeds. learns_first: whether the first label is learned.
+        needs: _C.RowNeeds. learns_first: the first label is learned.
         """
         if self.pads_left is not None and learns_first:
             raise ValueError(
@@ -136,14 +138,14 @@ class ItemRules:
 
     @property
     def _loaded_with(self) -> str:
-        """`attention`, as the argument of transformers that chose it."""
+        """The argument of transformers that chose `attention`."""
         name, _, window = self.attention.partition(" with ")
         return f"attn_implementation {name!r}" + (f" and {window}" if window else "")
 
     def check_outputs(self, *, hides: bool, blind: bool, row: int) -> None:
-        """ValueError for a row of whose outputs the model's attention gives others than the engine.
+        """Raise ValueError for a row whose outputs the model's attention and the engine compute differently.
 
-        hides: its mask hides tokens. blind: one of them sees none.
+        hides: its mask hides tokens. blind: one of its tokens sees none.
         """
         if not hides or self.attention == "sdpa" or (self.attention == "eager" and not blind):
             return
@@ -156,7 +158,7 @@ class ItemRules:
 
 
 def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
-    """ValueError for keys that a model's forward would compute with, and fastsft does not.
+    """Raise ValueError for keys that a model's forward would use and fastsft does not.
 
     removed: only the arguments of forward reach it, not every keyword.
     """
@@ -170,13 +172,13 @@ def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
 
 
 def pads_left_unmasked(tokenizer: object) -> bool:
-    """True if `tokenizer.pad` fills rows up on their left, and gives no mask that hides it."""
+    """True if `tokenizer.pad` pads on the left, and gives no mask that hides the padding."""
     names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
     return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
 
 
 def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
-    """Of a collator that only stacks or pads; None is what transformers takes then."""
+    """Return the label keys of a collator that only stacks or pads; None means transformers' default."""
     if collator is None:
         return _OF_STACKING if tokenizer is None else _OF_PADDING
     if is_own_object(collator, _MASKING):
@@ -185,9 +187,9 @@ def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
 
 
 def _attention_of(config: object) -> str:
-    """The implementation of a configuration of transformers; sdpa where none is chosen.
+    """Return the attention implementation of a transformers configuration; sdpa by default.
 
-    With a window eager attention has more tokens that see nothing than a row tells.
+    With a sliding window, eager attention has more tokens that see nothing than a row tells.
     """
     name = getattr(config, "_attn_implementation", None) or "sdpa"
     windowed = name == "eager" and getattr(config, "sliding_window", None)
@@ -195,11 +197,11 @@ def _attention_of(config: object) -> str:
 
 
 def _left_padder(args: TrainingArguments, collator: object) -> str | None:
-    """The collator, where rows of a batch may get padding on the left that is in front of a label."""
+    """Return the collator's name if a batch may have left padding in front of a label."""
     tokenizer = getattr(collator, "tokenizer", None)
     if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
         return None
-    if pads_left_unmasked(tokenizer):  # it is called: the padding is part of the rows
+    if pads_left_unmasked(tokenizer):  # the collator is called, and its padding is part of the rows
         return None
     alone = max(args.train_batch_size, args.eval_batch_size) == 1
     fixed = getattr(collator, "padding", None) is not True or getattr(collator, "pad_to_multiple_of", None)

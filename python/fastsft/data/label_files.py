@@ -1,38 +1,46 @@
-"""Files of conversations to labelled rows: formats, token cache, ranks, progress, list of bad records."""
+"""Label files of conversations: formats, token cache, ranks, progress, and the bad-record list."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO
+
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from fastsft import _C
-from fastsft.data.cache_directory import cache_directory, digest_index
-from fastsft.data.content_digest import file_digest
+from fastsft.data.digests import file_digest
 from fastsft.data.errors import DataError, hinted_reading, raise_first
-from fastsft.data.label_progress import LabelProgress
 from fastsft.data.token_cache import (
     FILE_CHANGED,
     Labelled,
+    cache_directory,
     cache_key,
+    digest_index,
     label_with_cache,
     open_cache,
     tokenizer_digest,
 )
 from fastsft.ranks.rank0_first import relay
+from fastsft.runtime.launch import launch
 from fastsft.runtime.output_files import check_output_file, write_for_flag
-from fastsft.runtime.place import launch
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_input
+from fastsft.runtime.timeouts import note_progress
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """`data_cache`: where labelled rows are kept. `report_bad`: where bad records are listed.
+    """data_cache: directory for labelled rows. report_bad: file for the bad-record list.
 
-    `max_record_bytes`: how long a record may be. `data_format`: a name of `_C.data_formats()`, or "auto" for
-    what the records of each file say.
+    max_record_bytes: longest record. data_format: a name in `_C.data_formats()`, or "auto" to detect the
+    format of each file.
     """
 
     data_cache: str | None = None
@@ -43,7 +51,7 @@ class FileOptions:
 
     @classmethod
     def from_arguments(cls, data_args: object) -> FileOptions:
-        """From DataArguments. An object of FastChat's own class has no cache."""
+        """Read the options from DataArguments. An object of FastChat's own class has no cache."""
         return cls(
             getattr(data_args, "data_cache", "none"),
             getattr(data_args, "report_bad", None),
@@ -53,9 +61,9 @@ class FileOptions:
 
 
 def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: FileOptions) -> Labelled:
-    """Rows of the files that `spec` names (sources/data_files.py), from the token cache where it can be.
+    """Return rows of the files that `spec` names (sources/data_files.py), from the token cache if possible.
 
-    Every rank calls it: rank 0 labels into the cache, the others wait without any collective and map its
+    Every rank calls this: rank 0 labels into the cache, the others wait without a collective and map its
     file. Faults raise DataError, after --report_bad is written.
     """
     files = data_files(spec)
@@ -75,6 +83,8 @@ def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: Fi
 
 
 class _CachedJob:
+    """Labels into the cache on rank 0, or opens its file on another rank."""
+
     def __init__(
         self,
         files: list[DataFile],
@@ -88,7 +98,7 @@ class _CachedJob:
         self._streams = [hashlib.sha256() for file in files if file.is_stream]
 
     def label(self) -> Labelled:
-        """From the cache, or now."""
+        """Return the rows from the cache, or label them now."""
         before = self._contents() if self._streams else []
 
         def find_key() -> str:
@@ -104,7 +114,7 @@ class _CachedJob:
         )
 
     def open(self, key: str) -> Labelled | None:
-        """The labels that another rank made; None where its file cannot be seen."""
+        """Return the rows that another rank labelled; None if its file cannot be seen."""
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:
@@ -137,7 +147,7 @@ def _label(
     progress = LabelProgress(total, shown=shown)
     try:
         with hinted_reading():
-            return Labelled.of(_C.label_inputs(inputs, labeller, writer, progress))
+            return Labelled.from_native(_C.label_inputs(inputs, labeller, writer, progress))
     finally:
         progress.close()
 
@@ -153,3 +163,74 @@ def _check_streams(files: list[DataFile], writer: object) -> None:
 
 def _size(file: DataFile) -> int:
     return os.path.getsize(file.path)
+
+
+_SILENT_SECONDS = 2.0  # a short job prints nothing
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_MOVES = 0.1
+
+
+class LabelProgress:
+    """Shows bytes and records while conversations are labelled: a bar on a terminal, plain lines elsewhere.
+
+    total_bytes: of all files, or None if unknown. shown: False prints nothing.
+    """
+
+    def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: TextIO | None = None) -> None:
+        self._total = total_bytes
+        self._shown = shown
+        self._stream = stream or sys.stderr
+        self._bar: tqdm[Any] | None = None
+        self._started = self._last = time.monotonic()
+        self._said = False
+        self._done = (0, 0)
+
+    def __call__(self, num_bytes: int, num_records: int) -> None:
+        if (num_bytes, num_records) != self._done:
+            self._done = (num_bytes, num_records)
+            note_progress()
+        now = time.monotonic()
+        passed = now - self._started
+        if not self._shown or passed < _SILENT_SECONDS:
+            return
+        if self._stream.isatty():
+            if now - self._last >= _SECONDS_BETWEEN_MOVES:
+                self._move_bar(num_bytes, num_records, passed)
+                self._last = now
+        elif not self._said or now - self._last >= _SECONDS_BETWEEN_LINES:
+            with contextlib.suppress(OSError, ValueError):
+                line = self.line(num_bytes, num_records, passed)
+                print(f"labelling: {line}", file=self._stream, flush=True)
+            self._said, self._last = True, now
+
+    def line(self, num_bytes: int, num_records: int, passed: float) -> str:
+        """Return the plain line after `passed` seconds."""
+        speed = num_bytes / max(passed, 1e-9)
+        rate = num_records / max(passed, 1e-9)
+        text = f"{num_records:,} records, {rate:,.0f} records/s, {speed / 1e6:.1f} MB/s"
+        if self._total is None:
+            return text
+        left = max(self._total - num_bytes, 0) / max(speed, 1e-9)
+        return f"{text}, {100 * num_bytes / max(self._total, 1):.0f} %, {left:.0f} s left"
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _move_bar(self, num_bytes: int, num_records: int, passed: float) -> None:
+        if self._bar is None:
+            self._bar = tqdm(
+                total=self._total,
+                desc="labelling",
+                unit="B",
+                unit_scale=True,
+                file=self._stream,
+                dynamic_ncols=True,
+                leave=False,
+            )
+            self._bar.start_t -= passed
+        self._bar.set_postfix_str(f"{num_records / passed:,.0f} records/s", refresh=False)
+        self._bar.n = num_bytes
+        self._bar.refresh()

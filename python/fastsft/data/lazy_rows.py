@@ -1,26 +1,25 @@
-"""The labelled rows of a data set whose records, tokenizer and items anybody may change."""
+"""Labelled rows of a lazy data set whose records, tokenizer and items a script may change."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import marshal
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsft.data.labelled_rows import LabelledRows, Tensors
-from fastsft.data.row_cache import RowCache
-from fastsft.tokenizer.model_digest import look_at_model
-from fastsft.tokenizer.tokenizer_state import tokenizer_state
+from fastsft.tokenizer.state import digest_model, tokenizer_state
 
 _DIGEST_BYTES = 16
 
 
 class LazyDataset(Protocol):
-    """A data set whose rows are made of these; a script may put something else into each."""
+    """A data set made from these attributes; a script may replace each of them."""
 
     @property
     def tokenizer(self) -> object: ...
@@ -31,40 +30,40 @@ class LazyDataset(Protocol):
 
 
 class LazyRows:
-    """`rows`, and what they were labelled from: records and `tokenizer` as they were then.
+    """Labelled rows with the records and the tokenizer that they were labelled from.
 
-    read_raw_data: gives the records, where they came from a file and nobody has asked for them.
+    read_raw_data: reads the records if they came from a file and were not accessed yet.
     """
 
     def __init__(
         self, rows: LabelledRows, tokenizer: object, read_raw_data: Callable[[], Sequence[Any]] | None = None
     ) -> None:
-        look_at_model(tokenizer)
+        digest_model(tokenizer)
         self.rows, self._labelled_by = rows, (tokenizer, tokenizer_state(tokenizer))
         self._read = read_raw_data
         self._raw_data: Sequence[Any] | None = None
         self._digests: npt.NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
-        """Rows of `raw_data`, just labelled."""
+    def from_records(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
+        """Make rows that were just labelled from `raw_data`."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy, whose tokenizer is another object: nothing is known of what that one makes."""
+        """Forget the tokenizer: a copy has another object, about which nothing is known."""
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """The records of the file; how they are now is remembered."""
+        """Read the file's records, and remember their present content."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)
         return raw_data
 
     def has_tokenizer(self, tokenizer: object) -> bool:
-        """True if it is the one that labelled, with the same settings."""
+        """True if `tokenizer` labelled the rows, and still has the same settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     @property
@@ -73,12 +72,12 @@ class LazyRows:
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
-        """True if `dataset` has the tokenizer and the records that labelled, those apart that it has cached.
+        """True if `dataset` has the tokenizer and the records that were labelled, except for cached items.
 
-        rows: the records that are looked at; None: all, and the whole of the tokenizer's model.
+        rows: the records to compare; None: all, and the tokenizer's whole model.
         """
         if rows is None:
-            look_at_model(dataset.tokenizer)
+            digest_model(dataset.tokenizer)
         if not self.has_tokenizer(dataset.tokenizer):
             return False
         if "raw_data" not in dataset.__dict__:
@@ -90,14 +89,14 @@ class LazyRows:
             return False
         cached = dataset.cached_data_dict
         looked_at = [row for row in (range(len(records)) if rows is None else rows) if row not in cached]
-        found = _digests([records[row] for row in looked_at] if type(records) in (list, tuple) else records)
-        if found is None or not np.array_equal(found, self._digests[looked_at]):
+        digests = _digests([records[row] for row in looked_at] if type(records) in (list, tuple) else records)
+        if digests is None or not np.array_equal(digests, self._digests[looked_at]):
             return False
         self._raw_data = records
         return True
 
     def are_rows(self, cache: object, rows: Collection[int] | None = None) -> bool:
-        """True if the items of `cache` are the rows of their numbers; rows: those that are looked at."""
+        """True if the items in `cache` equal the rows of their numbers. rows: those to compare."""
         if not isinstance(cache, Mapping):
             return False
         made = cache.made() if isinstance(cache, RowCache) else cache
@@ -114,22 +113,120 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
     """Return a digest of 16 bytes for each record; None unless `records` is a plain list or tuple."""
     if type(records) not in (list, tuple):
         return None
-    found = []
+    digests = []
     for record in records:
         content = _content(record)
         if content is None:
             return None
-        found.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
-    return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, _DIGEST_BYTES // 8)
+        digests.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
+    return np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, _DIGEST_BYTES // 8)
 
 
 def _content(record: Any) -> bytes | None:
-    """By value: without marks of which texts are the same object."""
+    """Return a record's bytes by value, without marks of shared objects; None if impossible."""
     try:
         return marshal.dumps(record, 0)
-    except ValueError:  # not of Python's own types alone
+    except ValueError:  # contains other types than Python's own
         pass
     try:
         return pickle.dumps(record, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
+
+
+class RowCache(dict[int, Tensors]):
+    """Items by number, like FastChat's `cached_data_dict`: an item that was read stays as it is.
+
+    Rows that the engine took as labelled (`note`) count as items, and are made when they are accessed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: LabelledRows | None = None
+        self._noted: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._order: list[int] = []
+
+    def note(self, rows: LabelledRows, numbers: Iterable[SupportsInt]) -> None:
+        """Note that the rows `numbers` of `rows` were read; existing items stay."""
+        if rows is not self._rows:
+            self.fill()
+            self._rows, self._noted = rows, np.zeros(len(rows.native), dtype=bool)
+        new = [row for row in map(int, numbers) if not self._noted[row]]
+        self._noted[new] = True
+        self._order += dict.fromkeys(new)
+
+    def noted(self) -> npt.NDArray[np.int64]:
+        """Return the numbers of rows that were read and are not items yet."""
+        noted = self._noted.copy()
+        noted[[row for row in dict.keys(self) if self._is_noted(row)]] = False
+        return np.flatnonzero(noted)
+
+    def made(self) -> dict[int, Tensors]:
+        """Return the existing items, without noted rows."""
+        return dict(dict.items(self))
+
+    def move(self, rows: LabelledRows) -> None:
+        """Refer to `rows` for noted rows from now on; they have equal content."""
+        if self._rows is not None:
+            self._rows = rows
+
+    def noted_are(self, rows: LabelledRows) -> bool:
+        """True if the noted rows are the same in `rows`."""
+        return self._rows is None or self._rows is rows or rows.are_alike(self._rows, self.noted())
+
+    def fill(self) -> None:
+        """Make an item of every noted row."""
+        for row in self._order:
+            if not dict.__contains__(self, row):
+                dict.__setitem__(self, row, self._row(row))
+        self._noted[:], self._order = False, []
+
+    def _row(self, number: int) -> Tensors:
+        assert self._rows is not None
+        return self._rows.row(number)
+
+    def _is_noted(self, number: object) -> bool:
+        if not isinstance(number, int | np.integer) or not 0 <= number < len(self._noted):
+            return False
+        return bool(self._noted[int(number)])
+
+    def __contains__(self, number: object) -> bool:
+        return dict.__contains__(self, number) or self._is_noted(number)
+
+    def __missing__(self, number: int) -> Tensors:
+        if not self._is_noted(number):
+            raise KeyError(number)
+        self[number] = self._row(number)
+        return dict.__getitem__(self, number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.fill()
+        return dict, (self.made(),)
+
+    def __iter__(self) -> Iterator[int]:
+        self.fill()
+        return dict.__iter__(self)
+
+    def clear(self) -> None:
+        """Remove all items and notes."""
+        self._rows, self._noted, self._order = None, np.zeros(0, dtype=bool), []
+        dict.clear(self)
+
+
+def _with_all(name: str) -> Callable[..., object]:
+    """Return dict's method, applied after noted rows have become items."""
+    method = getattr(dict, name)
+
+    @functools.wraps(method)
+    def call(self: RowCache, *args: object, **given: object) -> object:
+        self.fill()
+        return method(self, *args, **given)
+
+    return call
+
+
+for _name in (
+    "__len__", "__delitem__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reversed__", "copy",
+    "get", "items", "keys", "pop", "popitem", "setdefault", "values",
+):  # fmt: skip
+    setattr(RowCache, _name, _with_all(_name))

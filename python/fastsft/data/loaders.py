@@ -1,7 +1,7 @@
 """torch data loaders over the rows of a Trainer, for scripts that iterate over them.
 
-They give the batches that transformers' Trainer would train on, in its order, and draw the random numbers
-that its loaders draw: a look before training changes what is trained after it. The engine does not read them.
+They yield the batches on which transformers' Trainer would train, in its order, and draw the same random
+numbers, so that a look before training changes training as it does there. The engine does not use them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.data.batch_reads import worker_options
+from fastsft.data.epoch_order import Order, as_read, evaluation_order, training_order
 from fastsft.data.interfaces import SizedDataset
-from fastsft.data.read_orders import Order, as_read, evaluation_order, training_order
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]
 _PADDING = {"labels": -100, "attention_mask": 0}
 
 
 class RankBatches(Sampler[list[int]]):
-    """Rows of this rank's micro-batches of an epoch. num_rows: of the data set.
+    """Row numbers of this rank's micro-batches in an epoch. num_rows: of the data set.
 
-    order: asked for when the first batch is; it may draw from the global generator.
+    order: called before the first batch; may draw from the global generator.
     """
 
     def __init__(
@@ -36,41 +36,41 @@ class RankBatches(Sampler[list[int]]):
         self._num_rows, self._epoch = num_rows, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is `epoch`."""
+        """Set the next pass's epoch."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Lists of rows."""
+        """Yield a list of rows for each micro-batch."""
         rank, world = self._place
         order = self._order(self._epoch)
         for batch in _C.rank_micro_batches(order, self._batch_size, rank, world, self._drop_last):
             yield [int(row) for row in batch]
 
     def __len__(self) -> int:
-        """Micro-batches of an epoch."""
+        """Return the number of micro-batches in an epoch."""
         count = _C.micro_batch_count(self._num_rows, self._batch_size, self._place[1], self._drop_last)
         return int(count)
 
 
 class AheadLoader(DataLoader[Any]):
-    """Reads one batch ahead of the one that it gives, as accelerate's DataLoaderShard does.
+    """Reads one batch ahead, as accelerate's DataLoaderShard does.
 
-    `iteration`: the epoch of the next pass, which counts the passes that came to their end.
+    `iteration`: the next pass's epoch, which counts completed passes.
     """
 
     batch_sampler: RankBatches
     iteration = 0
-    tells_epoch = False  # whether accelerate tells the data set of the epoch
+    tells_epoch = False  # True if accelerate calls the data set's `set_epoch`
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is `epoch`."""
+        """Set the next pass's epoch."""
         self.iteration = epoch
         self.batch_sampler.set_epoch(epoch)
         if self.tells_epoch:
             self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
 
     def __iter__(self) -> Any:
-        """Batches; the numbers of a pass are drawn when its first batch is asked for."""
+        """Yield batches; the random numbers of a pass are drawn when its first batch is requested."""
         self.set_epoch(self.iteration)
         batches = super().__iter__()
         nothing = object()
@@ -82,13 +82,13 @@ class AheadLoader(DataLoader[Any]):
 
 
 class StackRows:
-    """Collates items: tensors [rows, longest]; what is missing is `pad_id`, label -100, mask 0."""
+    """Collates items to tensors [rows, longest], padded with `pad_id`, label -100 and mask 0."""
 
     def __init__(self, pad_id: int) -> None:
         self._pad_id = pad_id
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """A batch of `items`, which have the same keys."""
+        """Return a batch of `items`, which have the same keys."""
         batch = {}
         for name in items[0]:
             rows = [torch.as_tensor(item[name]) for item in items]
@@ -100,26 +100,26 @@ class StackRows:
 def train_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
-    """A DataLoader of this rank's micro-batches of `dataset`; by length, every item is read here once."""
-    taken = as_read(args, dataset)
+    """Return a DataLoader of this rank's training micro-batches; by length, it reads every item once here."""
+    rows = as_read(args, dataset)
     batches = RankBatches(
-        args, args.train_batch_size, args.dataloader_drop_last, len(taken),
-        training_order(args, taken, tokenizer),
+        args, args.train_batch_size, args.dataloader_drop_last, len(rows),
+        training_order(args, rows, tokenizer),
     )  # fmt: skip
     shuffles = args.train_sampling_strategy == "random"
-    return _loader(args, taken, batches, collator, training=True, sets_epoch=shuffles)
+    return _loader(args, rows, batches, collator, training=True, sets_epoch=shuffles)
 
 
 def eval_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
-    """A DataLoader of this rank's batches of evaluation, in the order of the data set or by length."""
-    taken = as_read(args, dataset)
+    """Return a DataLoader of this rank's evaluation batches, in the data set's order or by length."""
+    rows = as_read(args, dataset)
     batches = RankBatches(
-        args, args.eval_batch_size, args.dataloader_drop_last, len(taken),
-        evaluation_order(args, taken, tokenizer),
+        args, args.eval_batch_size, args.dataloader_drop_last, len(rows),
+        evaluation_order(args, rows, tokenizer),
     )  # fmt: skip
-    return _loader(args, taken, batches, collator, training=False, sets_epoch=False)
+    return _loader(args, rows, batches, collator, training=False, sets_epoch=False)
 
 
 def _loader(
@@ -132,7 +132,7 @@ def _loader(
     sets_epoch: bool,
 ) -> AheadLoader:
     loader = AheadLoader(
-        cast("Dataset[Any]", dataset),  # torch takes whatever has a length and rows
+        cast("Dataset[Any]", dataset),  # torch accepts any object with a length and rows
         batch_sampler=batches,
         collate_fn=collator,
         pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",

@@ -1,12 +1,12 @@
 """FastChat's `preprocess` and its two data sets.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
-are made only for those who ask for them.
+are made only on access.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, SupportsInt, cast
 
@@ -15,28 +15,26 @@ import torch
 from torch.utils.data import Dataset
 
 from fastsft import _C
-from fastsft.data.called_rows import called_columns
-from fastsft.data.conversation_labels import label_sources
+from fastsft.data.conversation_labels import label_sources, learned_sources, sources_of
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
-from fastsft.data.lazy_rows import LazyRows
-from fastsft.data.record_sources import learned_sources, sources_of
-from fastsft.data.row_cache import RowCache
+from fastsft.data.lazy_rows import LazyRows, RowCache
 from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
 from fastsft.tokenizer.interfaces import ChatTokenizer
-from fastsft.tokenizer.tokenizer_state import is_comparable
+from fastsft.tokenizer.state import is_comparable
 
 IGNORE_TOKEN_ID = -100
 
 
 def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
-    """Ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
+    """Return ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
 
     tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
     (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
-    shifted and -100 where nothing is learned. Prints FastChat's line for each dropped conversation on rank 0.
-    Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError, AssertionError or
-    RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or no pad token.
+    shifted, and -100 marks tokens that are not learned. Prints FastChat's line for each dropped conversation
+    on rank 0. Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError,
+    AssertionError or RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or
+    no pad token.
     """
     rows = label_sources(sources, tokenizer)
     for line in rows.report.warnings:
@@ -48,8 +46,8 @@ class SupervisedDataset(Dataset[Tensors]):
     """All conversations of `raw_data` (records with "conversations"), labelled at once.
 
     Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
-    of the same names hold all rows, are made when first asked for, and may be edited or replaced, as in
-    FastChat: items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
+    of the same names hold all rows, are made on first access, and may be edited or replaced, as in FastChat:
+    items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
     """
 
     input_ids: torch.Tensor
@@ -60,12 +58,12 @@ class SupervisedDataset(Dataset[Tensors]):
         super().__init__()
         say("Formatting inputs...")
         if is_rebound("preprocess"):
-            self._hold(called_columns(current("preprocess"), sources_of(raw_data), tokenizer))
+            self._hold(script_columns(current("preprocess"), sources_of(raw_data), tokenizer))
             return
         self._rows = label_sources(learned_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             say(line)
-        if type(self) is not SupervisedDataset:  # a derived class may have properties of these names
+        if type(self) is not SupervisedDataset:  # a derived class may define properties of these names
             self._hold(self._rows.tensors(0, len(self._rows.native)))
 
     def _hold(self, columns: Tensors) -> None:
@@ -74,14 +72,14 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
-        """A data set over rows that are labelled already."""
+        """Return a data set over rows that are labelled already."""
         dataset = cls.__new__(cls)
         dataset._rows = rows
         return dataset
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None where a script's own `preprocess` made them. So are `report` and `labelling`."""
+        """Native rows; None if a script's own `preprocess` made them. Likewise `report` and `labelling`."""
         return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
@@ -111,14 +109,14 @@ class SupervisedDataset(Dataset[Tensors]):
         return {name: getattr(self, name)[i] for name in COLUMNS}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """`native` where the items are those rows; None where class, methods or contents are others.
+        """Return `native` if the items equal those rows; None if class, methods or contents were changed.
 
         label: has no effect here (LazySupervisedDataset).
         """
         return self._rows.native if self.still_has(None) else None
 
     def still_has(self, rows: npt.ArrayLike | None) -> bool:
-        """True if the items are those of `native`; rows: their numbers that are looked at, None: all."""
+        """True if the items equal those of `native`. rows: the numbers to compare; None: all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
             return False
@@ -127,7 +125,7 @@ class SupervisedDataset(Dataset[Tensors]):
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
-    """The same items, each labelled when it is asked for, and kept in `cached_data_dict`.
+    """The same items, each labelled on access, and kept in `cached_data_dict`.
 
     `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, as in FastChat: items follow
     them. `native` and `report` label all records, once.
@@ -146,7 +144,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
     def from_rows(
         cls, rows: LabelledRows, tokenizer: ChatTokenizer, read_raw_data: Callable[[], Sequence[Any]]
     ) -> LazySupervisedDataset:
-        """A data set over labelled rows; `raw_data` is read when somebody asks for it."""
+        """Return a data set over labelled rows; `raw_data` is read on access."""
         dataset = cls((), tokenizer)
         del dataset.raw_data
         dataset._lazy = LazyRows(rows, tokenizer, read_raw_data)
@@ -155,11 +153,11 @@ class LazySupervisedDataset(Dataset[Tensors]):
     @cached_property
     def _lazy(self) -> LazyRows:
         rows = label_sources(learned_sources(self.raw_data), self.tokenizer)
-        return LazyRows.of(rows, self.tokenizer, self.raw_data)
+        return LazyRows.from_records(rows, self.tokenizer, self.raw_data)
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None where a script has its own `preprocess`. So are `report` and `labelling`."""
+        """Native rows; None if a script has its own `preprocess`. Likewise `report` and `labelling`."""
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
@@ -186,7 +184,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     def _item(self, i: int) -> Tensors:
         if is_rebound("preprocess"):
-            called = called_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
+            called = script_columns(current("preprocess"), sources_of([self.raw_data[i]]), self.tokenizer)
             return {key: value[0] for key, value in called.items()}
         lazy = self.__dict__.get("_lazy")
         if lazy is not None and "raw_data" not in self.__dict__ and lazy.has_tokenizer(self.tokenizer):
@@ -198,9 +196,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Native rows where the items are those; None where class, methods or contents are others.
+        """Return native rows if the items equal them; None if class, methods or contents were changed.
 
-        label: label again what was changed since; else None for it. Items that were read stay.
+        label: label changed records again; otherwise they give None. Items that were read stay.
         """
         if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
             return None
@@ -209,7 +207,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
             if not label or type(self.raw_data) not in (list, tuple):
                 return None
             alike = label_sources if lazy is None else lazy.rows.label_alike or label_sources
-            lazy = LazyRows.of(
+            lazy = LazyRows.from_records(
                 alike(learned_sources(self.raw_data), self.tokenizer), self.tokenizer, self.raw_data
             )
             self._lazy = lazy
@@ -220,7 +218,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return lazy.rows.native
 
     def still_has(self, rows: Collection[int]) -> bool:
-        """True if the items are those of `native`; rows: their numbers that are looked at."""
+        """True if the items equal those of `native`. rows: the numbers to compare."""
         lazy = self.__dict__.get("_lazy")
         return (
             lazy is not None
@@ -230,7 +228,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         )
 
     def note_read(self, rows: Iterable[SupportsInt]) -> None:
-        """A loader of this process would have read these rows of `native` by now: they stay as they are."""
+        """Note that a loader would have read these rows of `native`: they stay as they are."""
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
             cache.note(self._lazy.rows, rows)
@@ -256,7 +254,7 @@ _OWN_CODE = {
 
 
 def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool:
-    """True if a loader would read `dataset` by the methods above: nobody has replaced one."""
+    """True if a loader reads `dataset` by the methods above: no script has replaced one."""
     own = _OWN_METHODS[type(dataset)]
     code = _OWN_CODE[type(dataset)]
     replaced = any(
@@ -267,7 +265,7 @@ def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool
 
 
 def say(*words: object) -> None:
-    """FastChat's lines, through `rank0_print` or what a script bound to that name."""
+    """Print FastChat's lines by `rank0_print`, or by a script's function of that name."""
     current("rank0_print")(*words)
 
 
@@ -277,3 +275,21 @@ remember_own(
     LazySupervisedDataset=LazySupervisedDataset,
     rank0_print=rank0_print,
 )
+
+
+_NAMES = ("input_ids", "labels", "attention_mask")
+
+
+def script_columns(
+    preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
+) -> dict[str, Any]:
+    """Return `input_ids`, `labels` and `attention_mask` that a script's `preprocess` makes for `sources`."""
+    result = preprocess(sources, tokenizer)
+    if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
+        got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
+        name = getattr(preprocess, "__qualname__", type(preprocess).__name__)
+        raise ValueError(
+            f"preprocess was set by the script to {name}, which returned {got}; expected a dictionary with "
+            f"{', '.join(_NAMES)}, a row for each conversation"
+        )
+    return {name: result[name] for name in _NAMES}

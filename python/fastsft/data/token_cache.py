@@ -1,35 +1,42 @@
-"""Label once: rows of a data set in one mapped file that later runs and all ranks share.
+"""Keep labelled rows in mapped files that later runs and all ranks share.
 
 File, safety and names: docs/data_files.md, "Token cache".
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from fastsft import _C, __version__
-from fastsft.data.cache_directory import digest_index, mark_used, only_writer, remove_forgotten
-from fastsft.data.content_digest import file_digest
+from fastsft.data.digests import file_digest
 from fastsft.data.errors import DataError
 from fastsft.runtime.messages import tell
+from fastsft.runtime.regular_files import check_name
+from fastsft.runtime.timeouts import note_progress
 from fastsft.sources.data_files import DataFile
-from fastsft.tokenizer.kept_files import KeptFiles
+from fastsft.tokenizer.files import KeptFiles
 
-# Raised with every change of what labelling makes of the same inputs.
+# Incremented whenever labelling gives another result for the same input.
 _LABEL_VERSION = 10
 FILE_CHANGED = "a data file changed while it was read; start again when nothing writes to it"
 
 
 @dataclass
 class Labelled:
-    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines of --report_bad.
+    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.DataFault) and lines for --report_bad.
 
-    bad_records: a view of the bytes, as many as there are bad records: written in place, not copied.
-    cache: the file that the rows are mapped from and its key, if they are.
+    bad_records: a view of the lines' bytes, which are written without a copy. cache: path and key of the
+    mapped file, or None.
     """
 
     dataset: _C.TokenDataset
@@ -40,34 +47,34 @@ class Labelled:
     cache: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, labelled: _C.LabelledData) -> Labelled:
-        """From a native _C.LabelledData."""
+    def from_native(cls, labelled: _C.LabelledData) -> Labelled:
+        """Convert a native _C.LabelledData."""
         return cls(
             labelled.dataset, labelled.report, labelled.faults, labelled.num_faults, labelled.bad_records
         )
 
 
-# Labels everything: into the given _C.TokenCacheWriter, or into memory for None.
+# Labels all files into the given _C.TokenCacheWriter, or in memory for None.
 LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 
 def tokenizer_digest(tokenizer: object) -> str | None:
-    """A hash of all that decides a fastsft Tokenizer's ids; None for an object that it cannot be told of."""
-    kept, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
-    if not isinstance(kept, KeptFiles) or not isinstance(native, _C.Tokenizer):
+    """Return a hash of everything that decides a fastsft Tokenizer's ids; None for another object."""
+    files_read, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
+    if not isinstance(files_read, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None
-    files = kept.digests
+    files = files_read.digests
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
-    named = native.named  # of what the files leave out the class decides, which config.json may name
+    named = native.named  # the class, which config.json may name, decides missing names
     return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
 
 
 def cache_key(
     files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
-    """The name of a cache: a hash of contents and weights of the files, the tokenizer, the label options.
+    """Return a cache's name: a hash of contents and weights of files, the tokenizer and label options.
 
-    streams: hashes of what was read from streams, in their order; None where there are none.
+    streams: hashes of the data read from streams, in order; None without streams.
     """
     hashes = iter(streams or [])
     contents = [
@@ -78,7 +85,7 @@ def cache_key(
 
 
 def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | None:
-    """The finished cache of `key`; None when there is none, or with a line when it is damaged."""
+    """Return the finished cache of `key`; None if there is none or, with a message, if it is damaged."""
     path = directory / f"{key}.tokens"
     if not path.exists():
         return None
@@ -95,14 +102,15 @@ def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | 
 def label_with_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, *, is_known_before: bool
 ) -> Labelled:
-    """Rows from the cache, or labelled into it now; in memory, with a line, when it cannot be written.
+    """Return rows from the cache, or label into it now; in memory, with a message, if it cannot be written.
 
-    find_key: the cache's key. is_known_before: False when it is known only after reading (streams).
+    find_key: returns the cache's key. is_known_before: False if the key is known only after reading
+    (streams).
     """
     key = find_key() if is_known_before else None
-    found = open_cache(directory, key) if key else None
-    if found is not None:
-        return found
+    cached = open_cache(directory, key) if key else None
+    if cached is not None:
+        return cached
     remove_forgotten(directory)
     if key is None:
         return _write_cache(directory, find_key, label)
@@ -113,7 +121,7 @@ def label_with_cache(
 def _write_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, expected: str | None = None
 ) -> Labelled:
-    # expected: the key before reading; None for what can be read only once.
+    # expected: the key before reading; None for streams.
     try:
         writer = _C.TokenCacheWriter(str(directory))
     except RuntimeError as error:
@@ -133,9 +141,143 @@ def _write_cache(
             raise DataError(f"{error}; the data cannot be read twice: use --data_cache none") from None
         tell(f"the token cache cannot be written, the data is labelled in memory: {error}")
         return label(None)
-    found = open_cache(directory, key, verify=False)
-    return found or label(None)
+    cached = open_cache(directory, key, verify=False)
+    return cached or label(None)
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+_LOCK_PAUSE = 0.2  # seconds
+_DAY = 24 * 3600.0
+_FORGOTTEN = _DAY  # age of temporary files and locks since the last write
+_UNUSED = 30 * _DAY  # age of caches since they were opened, of digests since they were written
+_KEY = "[0-9a-f]" * 64
+DIGESTS = "digests"
+
+
+def cache_directory(choice: str | None) -> Path | None:
+    """Return the directory of `--data_cache`, by default `$XDG_CACHE_HOME/fastsft` or `~/.cache/fastsft`.
+
+    None for "none" and, with a message, if the directory cannot be made or written to.
+    """
+    if choice == "none":
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    directory = Path(choice or f"{home}/fastsft").expanduser()
+    check_name(directory, "--data_cache")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+        reason = "it cannot be written to"
+    except OSError as error:
+        reason = str(error)
+    tell(f"no token cache in {directory}: {reason}; --data_cache names another directory, or none")
+    return None
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path, key: str) -> Iterator[None]:
+    """Let one run at a time label for a key; the others wait here, and then find the cache.
+
+    The lock ends with its process, its file with the block. If the file system has no locks, runs label
+    concurrently, each leaving a complete cache; so they do, with a message, if something other than a regular
+    file has the lock's name.
+    """
+    path = directory / f"{key}.lock"
+    with contextlib.ExitStack() as stack:
+        try:
+            file = _open_lock(path)
+            stack.callback(_close, file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"another run labels the same data; waiting for {directory / key}.tokens")
+                _wait_for_lock(file)
+            stack.callback(_remove_lock, path, file)  # while the lock is held
+        except OSError:
+            pass
+        except ValueError as error:
+            tell(f"the data is labelled without a lock: {error}")
+        yield
+
+
+def _close(file: FileIO) -> None:
+    """Close the lock file, which has no content to lose."""
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+def _open_lock(path: Path) -> FileIO:
+    """Open or create the lock file, never through a link. ValueError unless it is regular with one name."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise ValueError(f"{path}: expected a regular file: {error.strerror}") from error
+        raise
+    file = os.fdopen(descriptor, "r+b", buffering=0)
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        file.close()
+        raise ValueError(f"{path}: expected a regular file with one name")
+    return file
+
+
+def _wait_for_lock(file: FileIO) -> None:
+    """Wait for the lock. Waiting counts as progress: the kernel releases the lock when its holder ends."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            note_progress()
+            time.sleep(_LOCK_PAUSE)
+
+
+def mark_used(path: Path) -> None:
+    """Set the modification time of the cache `path` to now, if possible: a run has opened it."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def remove_forgotten(directory: Path) -> None:
+    """Remove leftovers of killed runs after a day, and caches that no run opened for 30 days.
+
+    Only names that fastsft gives are removed; a run that has mapped a removed cache keeps it until it ends.
+    """
+    ages = {
+        f"{_C.cache_temporary_prefix}[0-9a-f]*-[0-9]": _FORGOTTEN,
+        f"{_KEY}.lock": _FORGOTTEN,
+        f"{_KEY}.tokens": _UNUSED,
+        f"{DIGESTS}/{'[0-9a-f]' * 32}.json": _UNUSED,
+    }
+    now = time.time()
+    for pattern, age in ages.items():
+        if digest_index(directory) is None and pattern.startswith(DIGESTS):
+            continue
+        for path in directory.glob(pattern):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_mtime < now - age:
+                    path.unlink()
+
+
+def digest_index(directory: Path) -> Path | None:
+    """Return the directory of file digests; None if another file or a link has its name."""
+    path = directory / DIGESTS
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return path
+    return path if stat.S_ISDIR(mode) else None
+
+
+def _remove_lock(path: Path, file: FileIO) -> None:
+    """Remove the lock's name if it still belongs to the file."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.lstat(), os.fstat(file.fileno())):
+            path.unlink()

@@ -1,40 +1,33 @@
-"""The rows of a data set: native ones, or what is known of rows that are read in every epoch."""
+"""Rows of a data set and their lengths, as far as they are known before an epoch reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fastsft import _C
-from fastsft.data.interfaces import WITHOUT_ROW, SizedDataset, is_sized, is_table
+from fastsft.data.interfaces import WITHOUT_ROW, SizedDataset, is_plain_list, is_sized, is_table
+from fastsft.data.item_rows import append_item
 from fastsft.data.item_rules import ItemRules
-from fastsft.data.known_lengths import (
-    Lengths,
-    is_container,
-    lengths_of,
-    lengths_of_parts,
-    scan,
-    untouched_rows,
-)
 
 
 class RowChecker(Protocol):
-    """A model, as far as it says which rows it takes."""
+    """A model that says which rows it takes."""
 
     def check_rows(self, native: _C.TokenDataset, *, training: bool) -> object: ...
 
 
 class TokenRows:
-    """The facts that plans need about the rows of a data set, and the rows themselves where they are native.
+    """Lengths and counts that plans need of a data set's rows, and the rows themselves if they are native.
 
-    `native`: a _C.TokenDataset, or None. `is_read`: the items are read in every epoch (batch_reads.py);
-    `native` are then those that a container had when this was made. `is_exact`: `lengths`, `target_counts`
-    (learned after the shift by one) and `label_counts` (before it), int64 per row and without padding, are
-    counted; else they are bounds, which a row may exceed. `padded_length`: tokens of an item with its
-    padding, for the count of operations. `source`: the data set. `rules`: how its items are read.
+    `native`: a _C.TokenDataset, or None. `is_read`: every epoch reads the items again (batch_reads.py);
+    `native` then has the rows that a container had at first. `is_exact`: `lengths`, `target_counts` (learned
+    after the shift by one) and `label_counts` (before it), int64 per row and without padding, are exact;
+    otherwise they are bounds, which a row may exceed. `padded_length`: tokens of an item with padding, to
+    count operations. `source`: the data set. `rules`: for reading its items.
     """
 
     def __init__(
@@ -57,13 +50,13 @@ class TokenRows:
             full = np.full(count, bound, dtype=np.int64)
             lengths = Lengths(full, np.maximum(full - 1, 0), full, full)
         if lengths is None:
-            assert native is not None  # else lengths or a bound are given
+            assert native is not None  # otherwise lengths or a bound are given
             lengths = lengths_of(native, np.full(len(native), padded_length, dtype=np.int64))
         self.lengths, self.target_counts, self.label_counts, self._item_lengths = lengths
 
     @property
     def source(self) -> SizedDataset:
-        """The data set. ValueError for rows that were made without one."""
+        """The data set. ValueError for rows that were made without a data set."""
         if self._source is None:
             raise ValueError("these rows are of no data set: they were made of native rows alone")
         return self._source
@@ -73,63 +66,62 @@ class TokenRows:
 
     @property
     def has_labels(self) -> bool:
-        """False for an evaluation of items without any."""
+        """False for an evaluation of items without any labels."""
         return self.rules is None or self.native is None or self.rules.has_labels
 
     @property
     def num_samples(self) -> int:
-        """Rows of the data set."""
+        """Number of rows."""
         return len(self)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row that is planned for."""
+        """Tokens of the longest row in plans."""
         return int(self.lengths.max()) if len(self) else 0
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
-        """Tokens of each item with its padding; those of `column`, where a datasets.Dataset has it."""
+        """Return the tokens of each item with padding, or a datasets.Dataset's own `column`."""
         source = self._source
         if column is not None and is_table(source) and column in source.column_names:
             return np.asarray(source[column], dtype=np.int64)
         return self._item_lengths
 
     def checksum(self) -> str | None:
-        """CRC-32C of all ids and learned spans, where the rows are known."""
+        """Return the CRC-32C of all ids and learned spans; None if rows are not native."""
         return None if self.native is None else f"{self.native.checksum():08x}"
 
     def check_for(self, model: RowChecker, vocab_size: int, *, training: bool = True) -> None:
-        """ValueError on every rank alike when `model`, of `vocab_size` ids, does not take all rows.
+        """Raise ValueError, on every rank alike, unless `model`, with `vocab_size` ids, takes all rows.
 
-        training: rows that teach nothing are not computed. Rows that are not known yet are checked when
-        they are read.
+        training: rows without targets are not computed. Unknown rows are checked when they are read.
         """
         if self.native is not None:
             self.check_ids(vocab_size)
             model.check_rows(self.native, training=training)
 
     def check_ids(self, vocab_size: int) -> None:
-        """ValueError on every rank alike when the model's vocabulary does not hold all ids."""
+        """Raise ValueError, on every rank alike, unless the model's vocabulary contains all ids."""
         if self.native is not None and self.native.max_id >= vocab_size:
             raise ValueError(
                 f"the data has token id {self.native.max_id}, the model knows {vocab_size}; {WITHOUT_ROW}"
             )
 
     def with_bound(self, bound: int) -> TokenRows:
-        """The same rows, each of at most `bound` tokens."""
+        """Return the same rows, each bounded by `bound` tokens."""
         return TokenRows(
             self.native, self.padded_length, self._source, is_read=self.is_read, bound=bound, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
     def as_items(self) -> TokenRows:
-        """The same data set, read item by item from now on."""
+        """Return the same data set, read item by item from now on."""
         return TokenRows(
             None, self.padded_length, self._source, is_read=True, bound=self.longest, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
     def read_by_item(self) -> TokenRows:
-        """The same rows, read item by item: for an order that is drawn with the random numbers of reading."""
+        """Return the same rows, read item by item, for an order drawn with the reader's random numbers."""
         if self.is_read:
             return self
         lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
@@ -140,15 +132,15 @@ class TokenRows:
         return rows
 
     def is_current(self) -> bool:
-        """True if the data set still has these rows: fastsft's own their content, others their number."""
+        """True if the data set still has these rows: fastsft's own by content, others by number."""
         if self.is_read and not self._stays_native:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
         return self._source is None or untouched_rows(self._source) is self.native
 
     def take(self, numbers: object) -> None:
-        """A loader of this process would read these rows now: they are what the engine takes.
+        """Note that these rows are trained now, since a loader of this process would read them.
 
-        ValueError when a script has changed them in fastsft's own data set since the run began with them.
+        ValueError if a script has changed them in fastsft's own data set since the epoch began.
         """
         still_has = getattr(self._source, "still_has", None)
         if self.is_read or still_has is None:
@@ -162,13 +154,13 @@ class TokenRows:
         self.note_read(numbers)
 
     def note_read(self, numbers: object) -> None:
-        """A loader of this process has read these rows by now."""
+        """Note that a loader of this process has read these rows."""
         note = getattr(self._source, "note_read", None)
         if note is not None and not self.is_read:
             note(numbers)
 
     @classmethod
-    def of(
+    def from_dataset(
         cls,
         dataset: object,
         model_max_length: int,
@@ -176,13 +168,13 @@ class TokenRows:
         collated: bool = False,
         rules: ItemRules | None = None,
     ) -> TokenRows:
-        """Rows of any data set with `len` and rows by number.
+        """Make the rows of any data set with `len` and rows by number.
 
-        Those of fastsft's own data sets are native while nobody has changed them. All others are read in
-        every epoch: items with `input_ids` and `labels` (item_rows.py). Here containers alone are looked at
-        (known_lengths.py), and their faults found; of others no item is read, and rows count as
-        `model_max_length` tokens long. collated: a data_collator makes the rows, so that nothing is known of
-        them. rules: of the Trainer. ValueError for a data set without a length, and as `append_item`.
+        Rows of fastsft's own data sets are native while they are unchanged. All other items have `input_ids`
+        and `labels` (item_rows.py) and are read in every epoch. Only containers are read here, which finds
+        their faults; rows of other data sets count as `model_max_length` tokens long. collated: a
+        data_collator makes the rows, so nothing is known about them. rules: of the Trainer. ValueError for a
+        data set without a length, and as `append_item`.
         """
         native = None if collated else untouched_rows(dataset)
         if native is not None:
@@ -201,7 +193,7 @@ class TokenRows:
 
 
 def check_sized(dataset: object) -> SizedDataset:
-    """`dataset`. ValueError for what is no data set with a length and rows by number."""
+    """Return `dataset`. ValueError unless it is a data set with a length and rows by number."""
     if isinstance(dataset, Mapping):
         raise ValueError(
             f"expected one data set, got a dictionary of {', '.join(map(str, dataset))}; give one of them"
@@ -215,3 +207,60 @@ def check_sized(dataset: object) -> SizedDataset:
             "list(dataset) makes one of what can only be iterated"
         )
     return dataset
+
+
+class Lengths(NamedTuple):
+    """Counts of every row, int64, of its tokens without padding, targets, labels and padded tokens."""
+
+    tokens: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int64]
+
+
+def untouched_rows(dataset: object, *, label: bool = True) -> _C.TokenDataset | None:
+    """Return the native rows of fastsft's own data set if its items equal them; else None."""
+    rows_of = getattr(type(dataset), "untouched_rows", None)
+    rows: _C.TokenDataset | None = None if rows_of is None else rows_of(dataset, label=label)
+    return rows
+
+
+def is_container(dataset: object) -> bool:
+    """True if reading a row runs nobody's code: lists of dictionaries, or an untransformed
+    datasets.Dataset.
+    """
+    if is_plain_list(dataset):
+        return all(type(item) is dict or type(item).__name__ == "BatchEncoding" for item in dataset)
+    return is_table(dataset) and dataset.format["type"] != "custom"
+
+
+def scan(dataset: SizedDataset, rules: ItemRules | None) -> tuple[_C.TokenDataset, Lengths]:
+    """Return native rows of a container as it is now, and their lengths. ValueError as `append_item`."""
+    native, items = _C.TokenDataset(), []
+    for row in range(len(dataset)):
+        items.append(append_item(native, dataset[row], row, rules))
+    return native, lengths_of(native, np.asarray(items, dtype=np.int64))
+
+
+def lengths_of(native: _C.TokenDataset, items: npt.NDArray[np.int64]) -> Lengths:
+    """Return the lengths of native rows. items: their lengths with padding."""
+    return Lengths(native.lengths(), native.target_counts(), native.label_counts(), items)
+
+
+def lengths_of_parts(dataset: object, width: int) -> Lengths | None:
+    """Return the lengths of torch's Subset and ConcatDataset if those of all parts are known; else None."""
+    from torch.utils.data import ConcatDataset, Subset
+
+    native = untouched_rows(dataset)
+    if native is not None:
+        return lengths_of(native, np.full(len(native), width, np.int64))
+    if type(dataset) is Subset:
+        whole = lengths_of_parts(dataset.dataset, width)
+        chosen = np.asarray(dataset.indices, dtype=np.int64)
+        return None if whole is None else Lengths(*(column[chosen] for column in whole))
+    if type(dataset) is ConcatDataset:
+        parts = [lengths_of_parts(part, width) for part in dataset.datasets]
+        lengths = [part for part in parts if part is not None]
+        if len(lengths) == len(parts):
+            return Lengths(*(np.concatenate(columns) for columns in zip(*lengths, strict=True)))
+    return None

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import Notices, collected
-from fastsft.runtime.place import launch
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 
 if TYPE_CHECKING:
     from fastsft import _C

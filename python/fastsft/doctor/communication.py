@@ -18,7 +18,7 @@ from fastsft.planning.device_memory import size_text
 from fastsft.program.rank_failure import last_words
 from fastsft.program.rank_processes import Rank, Ranks
 from fastsft.ranks.process_group import join, leave
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 DEADLINE_SECONDS = 30.0
 _WAY_OUT = (

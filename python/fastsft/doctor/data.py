@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.dropped_records import check_dropped
 from fastsft.data.errors import DataError, raise_first
+from fastsft.data.label_report import check_dropped
 from fastsft.data.token_rows import TokenRows
 from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.runtime.regular_files import open_regular
-from fastsft.sources.data_files import MAX_RECORD_BYTES, DataFile, data_files, open_reader
-from fastsft.sources.hub_files import is_of_hub
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.hub_files import is_hub_path
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_reader
 
 _SECONDS = 3.0
 _MOST_CUT = 0.1  # share beyond which truncated rows are a warning
@@ -54,7 +55,7 @@ def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, boo
     except ValueError as error:
         way = (
             f"let the run download it, or correct --{flag}"
-            if is_of_hub(path)
+            if is_hub_path(path)
             else f"correct --{flag}: {_FILES}"
         )
         raise ProblemError(f"--{flag}: {error}", way) from None

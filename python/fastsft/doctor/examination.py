@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from fastsft.doctor import communication, configuration, data, disk, machine, model_files
 from fastsft.doctor.check import ExaminedRun, Result, as_rank0, examined
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 # name -> (check, hint if its error has none)
 OF_INSTALLATION: dict[str, tuple[Callable[[], str], str]] = {

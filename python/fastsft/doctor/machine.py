@@ -14,7 +14,7 @@ from fastsft.planning.memory_plan import MemoryPlan, Workload
 from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
 from fastsft.reporting.plan_lines import how_held
 from fastsft.runtime.devices import missing_kernels
-from fastsft.runtime.place import launch, threads_per_rank
+from fastsft.runtime.launch import launch, threads_per_rank
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

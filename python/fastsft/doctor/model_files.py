@@ -20,7 +20,7 @@ from fastsft.model.rope_words import PARAMETERS
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 from fastsft.runtime.versions import library_major, transformers_version
 
 _MOST_NAMED = 5
@@ -163,24 +163,23 @@ def check_tokenizer_files(run: ExaminedRun) -> str:
 
 def check_chat_template(run: ExaminedRun) -> str:
     """Check with a probe that only replies and their end-of-turn tokens are learned."""
-    from fastsft.data.chat.labelling import LabelSettings, describe, label_words, make_labeller
-    from fastsft.data.chat.policy_choice import pad_for, settle_policy
-    from fastsft.data.conversation_labels import check_tokenizer
-    from fastsft.data.tool_records import settings_for
+    from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
+    from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
+    from fastsft.data.conversation_labels import check_tokenizer, detect_tools
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = settle_policy(LabelSettings.from_arguments(run.resolved_data_args), tokenizer)
+    settings = resolve_policy(LabelSettings.from_arguments(run.resolved_data_args), tokenizer)
     if run.resolved_data_args.data_path:
-        settings = settings_for(settings, tokenizer, run.resolved_data_args.data_path, fetch=False)
-    pad_for(settings, tokenizer)
+        settings = detect_tools(settings, tokenizer, run.resolved_data_args.data_path, fetch=False)
+    set_pad_token(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
         tokenizer.native, width, pad_id, settings, tokenizer=tokenizer, self_test=True
     )
     made = describe(run.labeller, settings.why)
     note_stop_token(run.opened_model, tokenizer, made)
-    return label_words(made)
+    return describe_labels(made)
 
 
 def written_by(config: Mapping[str, Any]) -> str:

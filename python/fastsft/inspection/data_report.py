@@ -13,10 +13,10 @@ from fastsft.data.chat.labelling import CALL_STOP
 from fastsft.data.chat.template_check import warn_of_stop
 from fastsft.data.item_rows import append_item
 from fastsft.model.config import read_generation_config
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.output_files import write_output
-from fastsft.runtime.place import launch
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
 if TYPE_CHECKING:
     from fastsft.arguments import DataArguments
@@ -99,7 +99,7 @@ def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, coun
     """
     if count < 1:
         return
-    rows, native = _native_rows(dataset, count), native_of(tokenizer)
+    rows, native = _native_rows(dataset, count), find_native_tokenizer(tokenizer)
     if native is None:
         raise ValueError(
             f"--dump_masked: {type(tokenizer).__name__} has no native equal in fastsft; leave the flag out"

@@ -14,21 +14,21 @@ from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labeller, parse_role_map
-from fastsft.data.chat.policy_choice import pad_for, settle_policy
-from fastsft.data.conversation_labels import check_tokenizer
+from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
+from fastsft.data.conversation_labels import check_tokenizer, detect_tools
 from fastsft.data.errors import hinted_reading
-from fastsft.data.interfaces import is_of_datasets
-from fastsft.data.label_progress import LabelProgress
-from fastsft.data.tool_records import settings_for
+from fastsft.data.interfaces import is_from_datasets
+from fastsft.data.label_files import LabelProgress
 from fastsft.inspection.inspected import InspectedData, InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
-from fastsft.runtime.short_traceback import short_in_cells
-from fastsft.sources.data_files import MAX_RECORD_BYTES, JsonArray, data_files, open_input
-from fastsft.sources.json_lines import without_fills
-from fastsft.tokenizer.byte_tokenizer import NO_LIMIT, byte_tokenizer
-from fastsft.tokenizer.native_tokenizer import native_of
+from fastsft.runtime.interactive import short_in_cells
+from fastsft.sources.data_files import data_files
+from fastsft.sources.json_lines import JsonArray, without_fills
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
+from fastsft.tokenizer.json_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
 DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 
@@ -153,16 +153,16 @@ def prepare(
     data: a value for --data_path, or records. The tool template is used only if files have tools.
     """
     tokenizer = _tokenizer(model, model_max_length)
-    settings = settle_policy(settings, tokenizer)
-    pad_for(settings, tokenizer)
+    settings = resolve_policy(settings, tokenizer)
+    set_pad_token(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
-    native = native_of(tokenizer)
+    native = find_native_tokenizer(tokenizer)
     if native is None:
         raise ValueError(
             f"{type(tokenizer).__name__} has no native equal in fastsft; give the model's directory instead"
         )
     if isinstance(data, str | Path):
-        settings = settings_for(settings, tokenizer, str(data))
+        settings = detect_tools(settings, tokenizer, str(data))
     labeller = make_labeller(native, width, pad_id, settings, tokenizer=tokenizer, self_test=True)
     where = str(getattr(tokenizer, "directory", model))
     return InspectionSetup(where, native, labeller, width, why=settings.why)
@@ -202,7 +202,7 @@ def _inputs(
     data: str | Path | Iterable[object], max_record_bytes: int, data_format: str
 ) -> tuple[str, list[_C.DataInput], int | None]:
     if not isinstance(data, str | Path):
-        records = map(without_fills, data) if is_of_datasets(data) else data
+        records = map(without_fills, data) if is_from_datasets(data) else data
         return "records", [_C.DataInput("records", JsonArray(records).read, data_format=data_format)], None
     files = data_files(str(data))
     is_stream = any(file.is_stream for file in files)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from fastsft.data.chat.labelling import label_words
-from fastsft.data.format_lines import calls_note, format_totals
+from fastsft.data.chat.labelling import describe_labels
+from fastsft.data.label_report import calls_note, format_totals
 from fastsft.reporting.chart import Bar
-from fastsft.runtime.terminal_text import folded, one_line, visible
+from fastsft.runtime.terminal import folded, one_line, visible
 
 if TYPE_CHECKING:
     from fastsft.inspection.inspected import InspectedData, InspectedRecord, Part
@@ -117,7 +117,7 @@ def _numbers(inspection: InspectedData) -> Iterator[str]:
         "" if of_tokens else ": lengths are bytes; --model DIR gives tokens, and FastChat's labels"
     )
     limit = f", at most {inspection.width:,} tokens" if of_tokens else ""
-    yield f"  labels    {label_words(labels, limit)}"
+    yield f"  labels    {describe_labels(labels, limit)}"
     is_divided = report.num_whole < report.num_records
     of = f" of {report.num_whole:,} records" if is_divided else ""
     yield (

@@ -17,8 +17,8 @@ from fastsft.model.weight_identity import sampled_digest, tensor_digests
 from fastsft.planning.memory_plan import Setting
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import Groups, gather_objects
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch

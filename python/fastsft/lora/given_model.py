@@ -26,8 +26,8 @@ from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
 from fastsft.model.weight_identity import VALUES, base_identity, tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell, warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch

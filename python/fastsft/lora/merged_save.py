@@ -23,9 +23,8 @@ from fastsft.model.stored_weights import BITS, STORED_NAMES
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import writes_small_files
 from fastsft.runtime.messages import tell
-from fastsft.runtime.output_files import replace_file
+from fastsft.runtime.output_files import Digest, digest_of, digest_of_file, replace_file
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.runtime.written_files import Digest, digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from fastsft.arguments.training import TrainingArguments

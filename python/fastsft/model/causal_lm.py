@@ -41,7 +41,7 @@ from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import Setting
 from fastsft.planning.state_options import state_options
 from fastsft.ranks.process_group import Groups
-from fastsft.runtime.place import launch, threads_per_rank
+from fastsft.runtime.launch import launch, threads_per_rank
 
 if TYPE_CHECKING:
     import torch

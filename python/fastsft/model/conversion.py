@@ -26,10 +26,9 @@ from fastsft.model.stored_weights import (
     bits_of,
 )
 from fastsft.runtime.messages import tell
-from fastsft.runtime.private_files import files_of
+from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
-from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.kept_files import KeptFiles
+from fastsft.tokenizer.files import KeptFiles, write_compatible_config
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +130,7 @@ def convert_model(
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
     """Estimate the bytes of all but the weights."""
-    files = sum(map(len, KeptFiles.of(tokenizer).contents.values()))
+    files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
 
@@ -262,11 +261,11 @@ def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
     """Write configuration, tokenizer and licence, durable on return. Return their digests."""
-    kept = KeptFiles.of(tokenizer)
+    kept = KeptFiles.from_directory(tokenizer)
 
     def write(private: str) -> None:
         kept.write(Path(private))
-        write_tokenizer_words(private)
+        write_compatible_config(private)
 
     contents = [*_small_files(model, dtype), *files_of(write, folder).items()]
     return [write_durably(folder, name, content) for name, content in contents]

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.regular_files import file_inside, read_json_object
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 
 MODEL, CONFIG = "AutoModelForCausalLM", "AutoConfig"
 _TOKENIZER = "AutoTokenizer"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from fastsft import _C
-from fastsft.data.chat.prompt import Prompts
+from fastsft.data.chat.prompts import Prompts
 from fastsft.model.config import read_generation_config
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import DEFAULT_ATTENTION, as_computed, is_vision_text, tell_ignored_cap

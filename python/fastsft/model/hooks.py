@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from fastsft.originals.snapshots import ModuleSnapshot
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import compare
 from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     import torch

@@ -23,10 +23,8 @@ from fastsft.model.output_directory import (
 from fastsft.model.stored_weights import BITS, STORED_NAMES, StoredWeights, bits_of
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import agreed_save_mode, check_still_held, writes_small_files
-from fastsft.runtime.output_files import write_below
-from fastsft.runtime.private_files import files_of
-from fastsft.runtime.written_files import digest_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.runtime.output_files import digest_of, files_of, write_below
+from fastsft.tokenizer.files import write_compatible_config
 
 if TYPE_CHECKING:
     import torch
@@ -214,7 +212,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
     def write(private: str) -> None:
         tokenizer.save_pretrained(private)
-        write_tokenizer_words(private)
+        write_compatible_config(private)
 
     return [write_durably(folder, name, content) for name, content in files_of(write, folder).items()]
 

@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING
 from fastsft.planning.device_memory import size_text
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import check_still_held, holds_lock
+from fastsft.runtime.file_calls import removed, warn_unremoved
 from fastsft.runtime.messages import tell, tell_once
-from fastsft.runtime.output_files import ARGUMENTS, keep_aside, keep_changed, note_written
-from fastsft.runtime.protected import removed, tell_unremoved
-from fastsft.runtime.written_files import is_written, written_in
-from fastsft.tokenizer.kept_files import is_tokenizer_file
+from fastsft.runtime.output_files import (
+    ARGUMENTS,
+    archive_changed,
+    archive_foreign,
+    is_written,
+    record_written,
+    recorded_files,
+)
+from fastsft.tokenizer.files import is_tokenizer_file
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -92,7 +98,7 @@ def recover_directory(directory: str | Path) -> list[str]:
     finish_file_sets(directory)
     unremoved: list[str] = []
     names = list(_C.remove_leftovers(str(directory), unremoved))
-    tell_unremoved(unremoved)
+    warn_unremoved(unremoved)
     return names
 
 
@@ -122,9 +128,9 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
     marks a model of fastsft, is not recorded in a directory with another program's model.
     """
     digests = {file.name: (file.size, file.crc32c) for file in files}
-    if ARGUMENTS not in written_in(Path(directory)):
+    if ARGUMENTS not in recorded_files(Path(directory)):
         digests.pop(ARGUMENTS, None)
-    note_written(Path(directory), digests)
+    record_written(Path(directory), digests)
 
 
 def install_file_set(directory: str | Path, name: str) -> None:
@@ -142,8 +148,8 @@ def install_file_set(directory: str | Path, name: str) -> None:
     _kept_apart.discard(os.path.realpath(directory))
     files = _C.read_manifest(str(Path(directory) / name)).files
     digests = {file.name: (file.size, file.crc32c) for file in files}
-    keep_changed(Path(directory), digests)
-    note_written(Path(directory), digests)
+    archive_changed(Path(directory), digests)
+    record_written(Path(directory), digests)
     _remove_old_tokenizer(Path(directory), digests)
     if kept := _C.install_file_set(str(directory), name):
         tell(
@@ -160,4 +166,4 @@ def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
         if path.is_symlink() or is_written(path):
             removed(path.unlink, path)
         else:
-            keep_aside(path)
+            archive_foreign(path)

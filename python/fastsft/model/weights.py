@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fastsft.model.family import is_native
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.named_entries import check_named
+from fastsft.runtime.plain_pickle import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
-from fastsft.runtime.terminal_text import visible
+from fastsft.runtime.terminal import visible
 from fastsft.runtime.torch_archive import read_archive
 
 if TYPE_CHECKING:

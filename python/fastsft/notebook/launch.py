@@ -15,7 +15,7 @@ from fastsft.program.interrupts import Interrupts
 from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks
 from fastsft.ranks.comparison_text import named_ranks
-from fastsft.runtime.short_traceback import short_in_cells
+from fastsft.runtime.interactive import short_in_cells
 
 
 @short_in_cells(ValueError, RankFailed, KeyboardInterrupt)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastsft.program.main import run_script
-from fastsft.runtime.standard_streams import outlet
+from fastsft.runtime.terminal import outlet
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft.reporting.console_text import duration_text
 from fastsft.reporting.loss_history import LossHistory, drawing
 from fastsft.reporting.status import Status, status_text
-from fastsft.runtime.place import is_notebook
+from fastsft.runtime.interactive import is_notebook
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle

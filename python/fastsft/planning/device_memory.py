@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastsft.ranks.process_group import gather_objects
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 
 # Of a host a tenth is left for Python, the tokenizer, the data set and saving. Of a GPU, where none of these
 # live: for cuBLAS, NCCL, evaluation, and the unit that a streamed save gathers.

@@ -18,12 +18,10 @@ from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
-from fastsft.runtime.early_interrupt import raise_at_interrupt
-from fastsft.runtime.errors import RunStoppedError
-from fastsft.runtime.file_calls import explained, is_of_limits
-from fastsft.runtime.place import PlaceError, launch_or_alone, no_script_runs
-from fastsft.runtime.standard_streams import make_best_effort, say
-from fastsft.runtime.terminal_text import fitted, visible
+from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
+from fastsft.runtime.file_calls import explained, is_resource_limit
+from fastsft.runtime.launch import PlaceError, launch_or_alone, no_script_runs
+from fastsft.runtime.terminal import fitted, make_best_effort, say, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
@@ -91,10 +89,10 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
             _fail()
         except OSError as error:
-            if error.errno is None or (error.filename is None and not is_of_limits(error)):
+            if error.errno is None or (error.filename is None and not is_resource_limit(error)):
                 _fail()
             place = _place_of(error) if error.filename is None else os.fsdecode(error.filename)
-            told = explained(error, "go on", place) if is_of_limits(error) else error
+            told = explained(error, "go on", place) if is_resource_limit(error) else error
             _leave(EXIT_ERROR, f"{_who()}error: {place}: {told.strerror}")
         except Exception:
             _fail()

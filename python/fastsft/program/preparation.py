@@ -12,9 +12,9 @@ from fastsft.arguments.parsing.call_arguments import read_arguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.checkpoint.start import restore_template_date, resume_after_torchrun_restart
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.policy_choice import pad_for, settle_arguments, settle_script_policy
-from fastsft.data.chat.template_saving import keep_trained_template
-from fastsft.data.embedding_rows import check_embedding
+from fastsft.data.chat.mask_policy import resolve_label_arguments, resolve_script_policy, set_pad_token
+from fastsft.data.chat.template_saving import set_saved_template
+from fastsft.data.label_report import check_embedding
 from fastsft.inspection.data_report import show_data
 from fastsft.lora.attach import open_model
 from fastsft.model.output_directory import prepare_output_directory
@@ -24,7 +24,7 @@ from fastsft.runtime.devices import use_device
 from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names.rebound import is_rebound, rebound_data_names
-from fastsft.tokenizer.run_tokenizer import run_tokenizer
+from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
 from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.compat.overrides import check_best_of_run
@@ -131,16 +131,16 @@ def load_data(
     resume_after_torchrun_restart(args)
     data_args = config.data_args = restore_template_date(config.data_args, args)
     has_own_files = config.files is not None and not rebound_data_names()
-    label_args = settle_arguments(data_args, tokenizer) if has_own_files else data_args
-    labels = settle_script_policy(LabelSettings.from_arguments(label_args))
-    pad_for(labels, tokenizer)
+    label_args = resolve_label_arguments(data_args, tokenizer) if has_own_files else data_args
+    labels = resolve_script_policy(LabelSettings.from_arguments(label_args))
+    set_pad_token(labels, tokenizer)
     agree_on_model(model, tokenizer)
     if has_own_files:
         check_embedding(tokenizer, labels, model.vocab_size())
     with deadline(args, "data"):
         sets = make_data_module(tokenizer=tokenizer, data_args=label_args)
     labelling = getattr(sets["train_dataset"], "labelling", None) or {}
-    keep_trained_template(tokenizer, labels, labelling, config.settings.save_chat_template)
+    set_saved_template(tokenizer, labels, labelling, config.settings.save_chat_template)
     show_data(model, tokenizer, config.settings, config.output_dir, sets)
     return LoadedData(tokenizer, sets)
 

@@ -19,7 +19,7 @@ from fastsft.program.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
 from fastsft.reporting.status import CONSOLE_VARIABLE, EVENTS_VARIABLE
 from fastsft.runtime.search_path import child_environment, python_command
-from fastsft.runtime.timed_queue import TimedQueue
+from fastsft.runtime.threads import TimedQueue
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"

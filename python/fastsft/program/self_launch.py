@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.arguments.parsing.early_arguments import chooses_cpu
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.runtime.search_path import child_environment
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec

@@ -19,8 +19,8 @@ from fastsft.ranks.comparison_text import difference
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import gather_objects
 from fastsft.ranks.store import machine
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.runtime.regular_files import check_regular
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from fastsft.ranks.process_group import gather_objects, host_collective
 from fastsft.ranks.store import exchange_number, own_store
 from fastsft.ranks.timed_store import Beat, BoundedStore, SilentStoreError
-from fastsft.runtime.place import Launch, launch
+from fastsft.runtime.launch import Launch, launch
 
 if TYPE_CHECKING:
     from typing import SupportsFloat

@@ -8,8 +8,8 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
+from fastsft.runtime.threads import start_needed
 
 _PAUSE_S = 1.0
 _OF_TORCHRUN = "TORCHELASTIC_RUN_ID"

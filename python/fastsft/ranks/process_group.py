@@ -24,9 +24,7 @@ from fastsft.ranks.store import (
     serves_store,
     visitors_store,
 )
-from fastsft.runtime.network_interface import interface_towards
-from fastsft.runtime.place import Launch, launch
-from fastsft.runtime.place_variables import check_network, meeting_place
+from fastsft.runtime.launch import Launch, check_network, interface_towards, launch, meeting_place
 
 if TYPE_CHECKING:
     import torch.distributed as dist

@@ -16,8 +16,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fastsft.ranks.process_group import host_collective, join
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
+from fastsft.runtime.threads import start_needed
 from fastsft.runtime.timeouts import heard_by, note_progress
 
 if TYPE_CHECKING:

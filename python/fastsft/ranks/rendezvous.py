@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from fastsft.ranks.comparison_text import difference, named_ranks
 from fastsft.ranks.store import LOOPBACK, machine, visitors_store
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.place_variables import meeting_place, run_names
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.launch import meeting_place, run_names
+from fastsft.runtime.terminal import say
+from fastsft.runtime.threads import start_needed
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

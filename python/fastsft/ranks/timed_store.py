@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.timed_queue import TimedQueue
+from fastsft.runtime.threads import TimedQueue, start_needed
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

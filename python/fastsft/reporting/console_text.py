@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from fastsft.runtime.terminal_text import has_colour, visible
+from fastsft.runtime.terminal import has_colour, visible
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _LABEL_WIDTH = 12

@@ -6,7 +6,7 @@ import json
 from html import escape
 from importlib import resources
 
-from fastsft.runtime.terminal_text import one_line
+from fastsft.runtime.terminal import one_line
 
 
 def html_page(title: str, body: str, data: tuple[str, object], files: tuple[str, str]) -> str:

@@ -11,8 +11,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from fastsft.planning.device_memory import size_text
 from fastsft.reporting.console_text import console_line, duration_text, readable_line
 from fastsft.reporting.status import Display, Run, Status, status_text
-from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import has_colour, terminal_width, visible
+from fastsft.runtime.terminal import has_colour, say, terminal_width, visible
 
 if TYPE_CHECKING:
     from typing import TextIO

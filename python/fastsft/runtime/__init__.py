@@ -1,1 +1,1 @@
-"""Process, files and terminal, for every part. Knows nothing of training."""
+"""Process, files and terminal, for every other room. Knows nothing of training."""

@@ -1,19 +1,19 @@
-"""The device that a rank computes on."""
+"""Choose the device on which a rank computes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 
 def choose_device(use_cpu: bool) -> str:
-    """`cuda:<local rank>` when a GPU is here and `use_cpu` does not say otherwise, else `cpu`.
+    """Return `cuda:<local rank>` if this machine has a GPU and `use_cpu` is False, else `cpu`.
 
-    ValueError when this machine has GPUs, but fewer than ranks, or nobody says which one is this
-    rank's, or the build has no kernels for it. Makes no context on a GPU.
+    ValueError if the machine has fewer GPUs than ranks, if no launcher says which GPU is this rank's, or if
+    the build has no kernels for that GPU. Creates no CUDA context.
     """
     if use_cpu:
         return "cpu"
@@ -42,7 +42,7 @@ def choose_device(use_cpu: bool) -> str:
 
 
 def missing_kernels(capability: tuple[int, int], architectures: str) -> str | None:
-    """Say that a GPU finds no kernels in this build, and the way out; None if it finds some.
+    """Explain that this build has no kernels for a GPU, with the way out; None if it has some.
 
     architectures: CMake's names ("80,90", "90-real"). Machine code runs on its generation of GPUs from its
     own minor version on, PTX on all newer GPUs (CUDA C++ Programming Guide, "Application Compatibility").
@@ -50,7 +50,7 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
     major, minor = capability
     for entry in architectures.split(","):
         number, _, kind = entry.partition("-")
-        if not number.isdigit():  # "90a" is for that GPU alone
+        if not number.isdigit():  # "90a" runs on that GPU alone
             if number[:-1] == f"{major}{minor}":
                 return None
             continue
@@ -66,9 +66,9 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
 
 
 def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:
-    """Else all ranks of a machine would take its first GPU."""
-    told = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
-    if world_size > 1 and gpus > 1 and not told:
+    """Refuse ranks without a local rank: all ranks of a machine would use its first GPU."""
+    is_set = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
+    if world_size > 1 and gpus > 1 and not is_set:
         raise ValueError(
             f"LOCAL_RANK: expected the number of this rank on its machine, which has {gpus} GPUs, got "
             "nothing; torchrun sets it for the ranks it starts, with LOCAL_WORLD_SIZE"
@@ -76,10 +76,10 @@ def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> Non
 
 
 def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> None:
-    """Make `device` this process's current one, and let fp32 products on it use TF32 when `tf32` says so.
+    """Make `device` the current device of this process; `tf32` allows TF32 in float32 products.
 
-    `deterministic`: kernels of torch whose result depends on timing give way to slower ones, flash
-    attention's backward pass among them. Nothing to choose on the CPU.
+    deterministic: torch replaces kernels whose result depends on timing, such as flash attention's backward,
+    by slower kernels. Has no effect on the CPU.
     """
     if device == "cpu":
         return
@@ -89,5 +89,5 @@ def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> N
     torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
     if deterministic:
         torch.use_deterministic_algorithms(True)
-        # No kernel reads what nobody wrote, so memory need not be filled first.
+        # No kernel reads memory before writing it, so memory need not be filled first.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010  untyped there

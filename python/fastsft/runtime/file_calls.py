@@ -1,18 +1,24 @@
-"""System calls that change files: repeated after errors that pass; an error says the file and the way out."""
+"""System calls that change files: transient errors are retried, other errors name the file and the way out.
+
+A file that a person has protected costs a line of output, never the run.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from fastsft.runtime.messages import tell_once
+
 _Result = TypeVar("_Result")
 
-_PASSES = (errno.EIO, errno.ESTALE)  # as a network file system reports for a moment
+_PASSES = (errno.EIO, errno.ESTALE)  # network file systems report these errors for a moment
 _PAUSES = (0.005, 0.02, 0.08)  # seconds before the tries after the first
 _WAYS_OUT = {
     errno.EDQUOT: "your quota there is used up: remove files of yours, or choose another directory",
@@ -43,31 +49,31 @@ def repeated(
     call: Callable[[], _Result],
     done: Callable[[], _Result | None] = lambda: None,
 ) -> _Result:
-    """Result of `call`, which is tried again three times after EIO and ESTALE; Python itself repeats EINTR.
+    """Return the result of `call`; retry three times after EIO and ESTALE. Python itself retries EINTR.
 
-    operation: for the message ("write"). done: the result, when a try had worked whose answer was lost; asked
-    after a failure that follows such an error. OSError as of `explained`.
+    operation: for the message ("write"). done: asked after a retry fails; returns the result if an earlier
+    try had succeeded and its answer was lost. OSError as `explained` makes it.
     """
     for number in range(len(_PAUSES) + 1):
         try:
             return call()
         except OSError as error:
-            found = done() if number else None
-            if found is not None:
-                return found
+            result = done() if number else None
+            if result is not None:
+                return result
             if error.errno not in _PASSES or number == len(_PAUSES):
                 raise explained(error, operation, path) from error
             time.sleep(_PAUSES[number])
     raise AssertionError("the last try returns or raises")
 
 
-def is_of_limits(error: OSError) -> bool:
-    """True where the machine, and no bug of a program, is why a call without a file's name was refused."""
+def is_resource_limit(error: OSError) -> bool:
+    """True if a limit of the machine caused an error that names no file, and not a bug."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 
 
 def explained(error: OSError, operation: str, path: str | os.PathLike[str]) -> OSError:
-    """The same error with its file, what could not be done, and the way out."""
+    """Return the error with its file, the operation that failed, and the way out."""
     reason = error.strerror or str(error)
     if reason.startswith("cannot "):
         return error
@@ -82,10 +88,56 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 
 def _free_space(path: str | os.PathLike[str]) -> str:
-    """Say the free bytes of the first folder above `path` that is there."""
+    """Describe the free bytes of the nearest existing folder above `path`."""
     with contextlib.suppress(OSError):  # of a working directory that is gone
         for folder in Path(path).absolute().parents:
             if folder.is_dir():
-                found = os.statvfs(folder)
-                return f"; {found.f_bavail * found.f_frsize} bytes are free there"
+                status = os.statvfs(folder)
+                return f"; {status.f_bavail * status.f_frsize} bytes are free there"
     return ""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WORDS = re.compile(
+    "|".join([*(re.escape(os.strerror(number)) for number in _FULL), " are free; free some space"])
+)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """True for an OSError of a full disk or quota, and for errors of fastsft and libraries that name one."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return isinstance(error, Exception) and _WORDS.search(str(error)) is not None
+
+
+_REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS)
+
+
+class NotReplacedError(PermissionError):
+    """A protected file has the name of a new file: the protected file stays."""
+
+
+def warn_unremoved(lines: Iterable[str]) -> None:
+    """Print once each file that could not be removed, with the reason."""
+    for line in lines:
+        tell_once(f"{line}; it stays where it is, and the run goes on")
+
+
+def removed(remove: Callable[[], object], what: object) -> bool:
+    """Call `remove`; print a line and return False if the system refuses. what: for the line."""
+    from fastsft import _C
+
+    try:
+        remove()
+    except FileNotFoundError:
+        return True
+    except (OSError, _C.FileError) as error:
+        reason = str(error) if isinstance(error, _C.FileError) else f"{what}: {error.strerror or error}"
+        warn_unremoved([reason])
+        return False
+    return True
+
+
+def is_refusal(error: OSError) -> bool:
+    """True for the errors with which the kernel protects files."""
+    return error.errno in _REFUSED

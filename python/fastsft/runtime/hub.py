@@ -1,4 +1,4 @@
-"""Errors of the hub's library, in words of this package."""
+"""Explain huggingface_hub's errors in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ UNREACHED = "the hub was not reached, and no copy is in the cache"
 
 
 def hub_reason(error: Exception, what: str) -> str:
-    """A line, where the library says several. `what`: what was asked for ("model", "data set")."""
+    """Return one line for an error that has several. what: the requested thing ("model", "data set")."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -22,7 +22,7 @@ def hub_reason(error: Exception, what: str) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """True if the hub answered and will not give what was asked for: not there, private, gated."""
+    """True if the hub answered that it will not give the repository: missing, private, or gated."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.LocalEntryNotFoundError):
@@ -31,7 +31,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_unreachable(error: Exception) -> bool:
-    """True if the hub gave no answer: no network, HF_HUB_OFFLINE, too many requests, an error of its own.
+    """True if the hub gave no answer: no network, HF_HUB_OFFLINE, too many requests, or a server error.
 
     huggingface_hub raises errors of requests before release 1, then those of httpx, then of httpx2.
     """

@@ -1,4 +1,4 @@
-"""Notices to the user: each one once, on global rank 0 only."""
+"""Notices to the user, printed once each, by global rank 0 only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastsft.runtime.place import launch
-from fastsft.runtime.standard_streams import say
-from fastsft.runtime.terminal_text import fitted, visible
+from fastsft.runtime.launch import launch
+from fastsft.runtime.terminal import fitted, say, visible
 
 _log = logging.getLogger("fastsft")
 _said: set[str] = set()
@@ -20,7 +19,7 @@ _said: set[str] = set()
 
 @dataclass
 class Notices:
-    """The messages that were printed while `collected` listened."""
+    """The messages that `collected` gathered instead of printing them."""
 
     warned: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -32,7 +31,7 @@ _beside_result = False
 
 @contextlib.contextmanager
 def collected() -> Iterator[Notices]:
-    """Collect notices in the object instead of printing them, repeated ones too."""
+    """Collect notices in the object instead of printing them, repeated notices too."""
     global _collecting
     before, _collecting = _collecting, Notices()
     try:
@@ -53,7 +52,7 @@ def beside_result() -> Iterator[None]:
 
 
 def warn_once(text: str) -> None:
-    """Log `text` as a warning of the logger `fastsft`, once a process and on global rank 0 only."""
+    """Log `text` as a warning of the logger `fastsft`, once in a process, on global rank 0 only."""
     if _collecting is not None:
         _collecting.warned += [] if text in _collecting.warned else [text]
         return
@@ -67,7 +66,7 @@ def warn_once(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print on global rank 0, in library use too; to standard output unless `beside_result`."""
+    """Print on global rank 0, also when a script uses the library; to stdout unless `beside_result`."""
     if _collecting is not None:
         _collecting.told.append(text)
         return
@@ -78,21 +77,21 @@ def tell(text: str) -> None:
 
 
 def tell_once(text: str) -> None:
-    """`tell`, once a process: of what stays as it is, and is found again and again."""
+    """Print like `tell`, but each text once in a process, for a state that is found repeatedly."""
     if text not in _said:
         _said.add(text)
         tell(text)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[object]:
-    """While a bar is on the terminal: takes it away, and draws it again below what is printed."""
+    """Return a context that hides tqdm's bars, and draws them again below the printed text."""
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
 
 
 def rank0_print(*args: Any) -> None:
     """Print on global rank 0, once `train()` has set `fastsft.train.local_rank`."""
-    # Read where FastChat's scripts set it; importing the module here would import it in a circle.
+    # FastChat's scripts set it there; importing the module here would be circular.
     local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
     if local_rank == 0 and os.environ.get("RANK", "0") == "0":
         say(fitted(" ".join(map(str, args)), sys.stdout))

@@ -1,7 +1,7 @@
-"""New files: made under names that nothing has, through no link, and written by their own descriptor.
+"""New files, written by descriptor, under unused names and in folders entered without following links.
 
-What Python writes is written here. Who can write into the same directory may take a name away and put a link
-in its place: the descriptor still is that of our file, and no link is followed.
+All files that Python writes are written here. An attacker who can write into the same directory may replace a
+name by a link: the descriptor still refers to our file, and no link is followed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.file_calls import explained, repeated
-from fastsft.runtime.folders import opened_folder
-from fastsft.runtime.protected import NotReplacedError, is_refusal
+from fastsft.runtime.file_calls import NotReplacedError, explained, is_refusal, repeated
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_BYTES_OF_NAME = 200  # of 255: prefix and random digits come to it
+_MOST_BYTES_OF_NAME = 200  # of 255; a prefix and random digits are added
 _MOST_BYTES_OF_CALL = 1 << 28
 _MOST_COLLECTED_BYTES = 1 << 20
 
 
 class NewFile:
-    """A file open for writing, which nothing else had the name of. Also as a file object of other libraries.
+    """A new file open for writing, usable as a file object by other libraries.
 
-    folder: a descriptor of the directory of `path`, which names the file there and in messages. shared:
-    another rank may have made it. Every OSError names the path and the way out; `error` keeps the first.
+    folder: a descriptor of the directory that contains `path`. shared: another rank may have created the
+    file. Every OSError names the path and the way out; `error` keeps the first.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class NewFile:
         self._descriptor = _created(path, folder, permissions, shared)
 
     def write(self, data: Buffer) -> int:
-        """All of `data`, after what was written; small parts are collected first."""
+        """Append all of `data`; small parts are collected first."""
         part = memoryview(data).cast("B")
         if len(self._collected) + len(part) > _MOST_COLLECTED_BYTES:
             self.flush()
@@ -55,7 +53,7 @@ class NewFile:
         return len(part)
 
     def write_at(self, offset: int, data: Buffer) -> int:
-        """All of `data`, at `offset`. Returns its bytes."""
+        """Write all of `data` at `offset`, and return its size in bytes."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -69,16 +67,16 @@ class NewFile:
         return size
 
     def flush(self) -> None:
-        """Write what `write` has collected."""
+        """Write the collected parts."""
         collected, self._collected = self._collected, bytearray()
         self._end += self.write_at(self._end, collected)
 
     def fileno(self) -> int:
-        """The descriptor, until the file is closed."""
+        """Return the descriptor, until the file is closed."""
         return self._descriptor
 
     def sync(self) -> None:
-        """Durable on return. Tried once: after a failed fsync a second one may report what is not true."""
+        """Make the content durable. Not retried: a second fsync may report success wrongly."""
         self.flush()
         try:
             os.fsync(self._descriptor)
@@ -86,15 +84,15 @@ class NewFile:
             raise explained(error, "sync", self.path) from error
 
     def close(self) -> None:
-        """Without what is collected, and without a promise about the disk; a second call does nothing."""
+        """Close the descriptor without flushing or syncing; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             _close(descriptor, self.path)
 
-    def take_name(self, name: str) -> None:
-        """Close the file; it replaces what has the name in its folder, of a link the link itself.
+    def rename_to(self, name: str) -> None:
+        """Close the file and rename it to `name`; replaces a file or a link of that name.
 
-        OSError when it lost its own name meanwhile; NotReplacedError when what has the name may not go.
+        OSError if another program took the file's own name; NotReplacedError if the old file is protected.
         """
         self.flush()
         own, path = os.fstat(self._descriptor), self.path.with_name(name)
@@ -123,7 +121,7 @@ class NewFile:
             )
 
     def discard(self) -> None:
-        """Remove the name that it was made under, as far as that is possible, and close it."""
+        """Close the file and remove its name, as far as that is possible."""
         with contextlib.suppress(OSError):
             self.close()
         with contextlib.suppress(OSError):
@@ -138,10 +136,10 @@ class NewFile:
 
 @contextlib.contextmanager
 def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
-    """A new file for the block to write, which is called `name` at its end; nothing is left of a failed one.
+    """Yield a new file, which is renamed to `name` after the block; a failed block leaves nothing.
 
-    name: may have folders below `directory`; they are made, and none is a link (ValueError). durable: the
-    content, before it takes the name.
+    name: may contain folders below `directory`, which are made; ValueError for a link in the way. durable:
+    sync the content before the rename.
     """
     with opened_folder(directory, name, make=True) as folder:
         path = directory / name
@@ -150,7 +148,7 @@ def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[Ne
             yield file
             if durable:
                 file.sync()
-            file.take_name(path.name)
+            file.rename_to(path.name)
         except BaseException:
             file.discard()
             raise
@@ -168,11 +166,11 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
 
     def made_before() -> int | None:
-        """The file of a try whose answer was lost: empty and this user's."""
+        """Open the file of a try whose answer was lost: it is empty and belongs to this user."""
         with contextlib.suppress(OSError):
             descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
-            found = os.fstat(descriptor)
-            if found.st_size == 0 and found.st_uid == os.geteuid():
+            status = os.fstat(descriptor)
+            if status.st_size == 0 and status.st_uid == os.geteuid():
                 return descriptor
             os.close(descriptor)
         return None
@@ -183,8 +181,8 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         if not shared:
             raise
         descriptor = repeated("open", path, lambda: os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder))
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise OSError(
@@ -207,3 +205,63 @@ def _close(descriptor: int, path: Path) -> None:
         os.close(descriptor)
     except OSError as error:
         raise explained(error, "close", path) from error
+
+
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the folder that contains the file `name`. `directory` itself may be a link.
+
+    make: create missing folders. ValueError if a folder on the way is a link or a file.
+    """
+    if {"", ".", ".."} & set(name.split("/")):
+        raise ValueError(f"{directory}: expected the name of a file below, got {name!r}")
+    folder = repeated("open the folder", directory, lambda: os.open(directory, _DIRECTORY))
+    try:
+        for part in name.split("/")[:-1]:
+            inner = _entered(directory, name, part, folder, make)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def make_folders(directory: Path, name: str) -> None:
+    """Make the folders for the file `name` below `directory`. ValueError for a link or a file in the way."""
+    with opened_folder(directory, name, make=True):
+        pass
+
+
+def sync_folder(folder: int, path: Path) -> None:
+    """Make the names in an open folder durable. path: for messages."""
+    try:
+        inside = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(inside)
+        finally:
+            os.close(inside)
+    except OSError as error:
+        raise explained(error, "sync", path) from error
+
+
+def _entered(directory: Path, name: str, part: str, folder: int, make: bool) -> int:
+    path = directory / name
+    if make:
+        with contextlib.suppress(FileExistsError):
+            repeated("make the folder of", path, lambda: os.mkdir(part, dir_fd=folder))
+
+    def enter() -> int:
+        return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+
+    try:
+        return repeated("open the folder of", path, enter)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise ValueError(
+            f"{path}: {part} is a link or a file: expected a folder; it is left as it is: "
+            "move it away and save again"
+        ) from error

@@ -1,14 +1,15 @@
-"""A reader of pickles that calls nothing but functions which its caller has listed.
+"""Read pickles while calling only functions that the caller has listed.
 
-`pickle.Unpickler` with a restricted `find_class` still allocates whatever size a file claims, and calls
-`__setstate__` of every object that it made. Here a fixed set of opcodes builds plain containers; a name that
-the caller has not listed is an error before anything happens with it.
+`pickle.Unpickler` with a restricted `find_class` still allocates any size that a file claims, and calls
+`__setstate__` of every object. Here a fixed set of opcodes builds plain containers; any unlisted name is an
+error before it is used.
 """
 
 from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 64 << 20  # a state of 100,000 tensors has about 15 MB
@@ -20,11 +21,11 @@ _MARK = object()
 
 
 class PlainPickleError(ValueError):
-    """A pickle with an opcode, a name or a structure that plain data does not have."""
+    """A pickle with an opcode, a name or a structure that plain data does not need."""
 
 
 class Maker:
-    """A function that pickles may call. It gets data only, and must not trust it."""
+    """A function that pickles may call. Its arguments are untrusted data."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
@@ -36,7 +37,7 @@ class Maker:
 
 
 class Inert:
-    """A substitute for a class: keeps the constructor's arguments and the attributes of its state."""
+    """A substitute for a class: keeps the constructor's arguments and its state's attributes."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -44,7 +45,7 @@ class Inert:
         self.is_built = False
 
 
-# From a dotted name to a Maker or a value; None for a name that is refused.
+# Returns the Maker or value of a dotted name; None refuses the name.
 Names = Callable[[str], object]
 
 
@@ -57,9 +58,9 @@ def read_pickle(
 ) -> Any:
     """Read the one object of a pickle of protocol 2 to 5.
 
-    names: the functions and values that the pickle may name, by "module.name". persistent: makes an object of
-    a persistent id; without it such ids are refused. most_bytes, most_opcodes: limits, for files. Raises
-    PlainPickleError for everything else; nothing of the pickle has run then.
+    names: returns the function or value for "module.name", None to refuse it. persistent: makes the object
+    for a persistent id; without it such ids are refused. most_bytes, most_opcodes: limits, for files.
+    PlainPickleError for any other pickle, before anything in it has run.
     """
     if len(data) > most_bytes:
         raise PlainPickleError(f"expected a pickle of at most {most_bytes} bytes, got {len(data)}")
@@ -90,7 +91,7 @@ class _Machine:
         self._room = 0
 
     def run(self, data: bytes) -> Any:
-        self._room = 2 * len(data)  # a text that is written once can be made into bytes many times
+        self._room = 2 * len(data)  # a text in the file can be decoded to bytes repeatedly
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if self._most_opcodes is not None and number > self._most_opcodes:
                 raise PlainPickleError(f"expected at most {self._most_opcodes} opcodes")
@@ -178,10 +179,10 @@ class _Machine:
 
     def _found(self, module: object, name: object) -> object:
         dotted = f"{module}.{name}"
-        found = self._names(dotted)
-        if found is None:
+        value = self._names(dotted)
+        if value is None:
             raise PlainPickleError(f"it names {dotted[:200]}, which plain data does not need")
-        return found
+        return value
 
     def _call(self, _: object) -> None:
         arguments, function = self._pop(), self._pop()
@@ -195,7 +196,7 @@ class _Machine:
         self._stack.append(made)
 
     def _build(self, _: object) -> None:
-        """Give an Inert object its attributes. A dictionary's state (`_metadata`) is left out."""
+        """Give an Inert object its attributes; the state of a dictionary (`_metadata`) is ignored."""
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Inert):
             if target.is_built:
@@ -217,7 +218,7 @@ class _Machine:
 
 
 def _checked_key(key: Any) -> Hashable:
-    """The key of a dictionary, if its hash takes no time that a file chooses: tuples may nest for ever."""
+    """Return a dictionary key that hashes quickly; PlainPickleError for others, such as nested tuples."""
     if key is None or isinstance(key, str | Inert) or (isinstance(key, int) and abs(key) < _MOST_KEY):
         return key
     raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")
@@ -246,3 +247,18 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
     "BUILD": _Machine._build,
     "BINPERSID": _Machine._persistent_id,
 }  # fmt: skip
+
+
+def check_named(path: Path, content: object, kind: type, what: str) -> None:
+    """Raise ValueError, naming the file, unless `content` maps texts to values of `kind`.
+
+    what: the kind for messages ("a tensor").
+    """
+    plural = what.split(maxsplit=1)[1] + "s"
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a dictionary of {plural}, got {type(content).__name__}")
+    for name, entry in content.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{path}: expected names of {plural}, got {type(name).__name__}")
+        if not isinstance(entry, kind):
+            raise ValueError(f"{path}: {name!r}: expected {what}, got {type(entry).__name__}")

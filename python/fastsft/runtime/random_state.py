@@ -1,4 +1,4 @@
-"""Random states of Python, numpy and torch as JSON: no pickle in a checkpoint."""
+"""Random states of Python, numpy and torch as JSON, so that a checkpoint needs no pickle."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _DAMAGED = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, Ov
 
 
 def random_state_name(rank: int) -> str:
-    """The file of one rank."""
+    """Return the name of a rank's file."""
     return f"random-state-rank-{rank:05d}.json"
 
 
-# Name of the generator, its keys, the place in them, whether a normal value is kept, and that value.
+# Generator name, keys, position in the keys, 1 if a normal value is cached, and that value.
 NumpyState = tuple[str, "npt.NDArray[np.uint32]", int, int, float]
 
 
 class RandomState(NamedTuple):
-    """The global generators of Python, numpy and torch (CPU) of this process at one moment."""
+    """The global generators of Python, numpy and torch (CPU) in this process at one moment."""
 
     python: tuple[Any, ...]
-    numpy: NumpyState | dict[str, Any]  # a dictionary of a generator other than MT19937
+    numpy: NumpyState | dict[str, Any]  # a dictionary if the generator is not MT19937
     torch: torch.Tensor
 
     @classmethod
     def now(cls) -> RandomState:
-        """The states now; a few microseconds."""
+        """Return the present states; takes a few microseconds."""
         import numpy as np
         import torch
 
         return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state())
 
     def set(self) -> None:
-        """Put the generators back into their states."""
+        """Restore the generators to these states."""
         import numpy as np
         import torch
 
@@ -53,7 +53,7 @@ class RandomState(NamedTuple):
         torch.set_rng_state(self.torch)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values. ValueError where numpy's generator was replaced by one of another kind."""
+        """Return plain JSON values. ValueError if numpy's generator was replaced by another kind."""
         if isinstance(self.numpy, dict):
             raise ValueError(
                 f"numpy.random.set_bit_generator: expected MT19937, whose state a checkpoint can hold, got "
@@ -68,8 +68,8 @@ class RandomState(NamedTuple):
         }
 
     @classmethod
-    def of_json(cls, states: dict[str, Any]) -> RandomState:
-        """From `to_json`."""
+    def from_json(cls, states: dict[str, Any]) -> RandomState:
+        """Make the states from the values of `to_json`."""
         import numpy as np
 
         version, internal, gauss = states["python"]
@@ -82,46 +82,46 @@ class RandomState(NamedTuple):
 
 
 def read_random_states() -> dict[str, Any]:
-    """The states of this process, as plain JSON values."""
+    """Return the present states, the GPU's too if it is in use, as plain JSON values."""
     import torch
 
     states = RandomState.now().to_json()
-    # Asking a GPU that nobody has used would make a context on it, hundreds of MB large.
+    # Reading the state of an unused GPU would create a context of hundreds of MB.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = _pack(torch.cuda.get_rng_state())
     return states
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """Random states in this rank's file. None when there is none, as after a change of the number of ranks.
+    """Return the states in this rank's file; else None, such as after a change of the world size.
 
-    ValueError when the file is damaged.
+    ValueError if the file is damaged.
     """
     path = Path(directory) / random_state_name(rank)
     if not path.exists():
         return None
     try:
         states: dict[str, Any] = read_json(path)
-        RandomState.of_json(states)
+        RandomState.from_json(states)
         for state in (states.get("reading") or {}).values():
             if state is not None:
-                RandomState.of_json(state)
+                RandomState.from_json(state)
     except _DAMAGED as error:
         raise ValueError(f"{path}: not the random states of a checkpoint ({error})") from error
     return states
 
 
 def restore_random_state(directory: str | Path, rank: int) -> bool:
-    """Set the states of this rank's file. False when there is none; ValueError when it is damaged."""
+    """Set the states of this rank's file. False without a file; ValueError if it is damaged."""
     import torch
 
     states = saved_random_states(directory, rank)
     if states is None:
         return False
     try:
-        RandomState.of_json(states).set()
+        RandomState.from_json(states).set()
         if "cuda" in states and torch.cuda.is_available():
-            # Without a context this only queues: the state is set when somebody makes one.
+            # Without a context torch queues the call until a context exists.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))
     except _DAMAGED as error:
         path = Path(directory) / random_state_name(rank)

@@ -1,4 +1,4 @@
-"""Small files of strangers, read whole: each is first checked to be a regular file of a bounded size."""
+"""Read small untrusted files whole, after a check that each is a regular file of bounded size."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
-MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json, as the native reader has it
+MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json; the native reader has the same limit
 _POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
 _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a regular file") -> bytes:
-    """The bytes of a regular file, links followed. Never waits: not for the writer of a FIFO either.
+    """Read a regular file, links followed. Never blocks, not even on a FIFO without a writer.
 
-    ValueError naming the path for what is no regular file, larger than `max_bytes`, or cannot be read;
-    `what` is what was expected ("a chat template").
+    ValueError naming the path if the file is not regular, larger than `max_bytes`, or not readable. what: the
+    expected thing, for the message ("a chat template").
     """
     with open_regular(path, what) as file:
         size = os.fstat(file.fileno()).st_size
@@ -32,18 +32,12 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
 
 
 def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
-    """A regular file, opened for reading. ValueError as of `read_regular`, also for a pointer of Git LFS."""
+    """Open a regular file for reading. ValueError as `read_regular`, also for a Git LFS pointer."""
+    descriptor = open_descriptor(path, f"expected {what}, cannot be read")
     try:
-        # This itself raises for a socket and for what is not there.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
-    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
         check_no_pointer(descriptor, path, what)
     except ValueError:
         os.close(descriptor)
@@ -51,16 +45,29 @@ def open_regular(path: str | Path, what: str = "a regular file") -> BufferedRead
     return open(descriptor, "rb")
 
 
-def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
-    """ValueError where the regular file `path`, opened as `descriptor`, holds a pointer of Git LFS.
+def open_descriptor(path: str | Path, problem: str) -> int:
+    """Open any file for reading, without waiting for the writer of a FIFO. ValueError with `problem`."""
+    try:
+        # Raises for a socket and for a missing file.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {problem}: {_reason(error)}") from None
 
-    A repository that was cloned without Git LFS has these small texts in the places of its large files.
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
+    """Raise ValueError if the regular file `path`, opened as `descriptor`, holds a Git LFS pointer.
+
+    A repository that was cloned without Git LFS has these small texts in place of its large files.
     """
     is_small = os.fstat(descriptor).st_size <= _MOST_OF_POINTER
     try:
         start = os.pread(descriptor, len(_POINTER), 0) if is_small else b""
     except OSError:
-        return  # whoever reads it says so
+        return  # the reader reports the error
     if start == _POINTER:
         raise ValueError(
             f"{path}: expected {what}, got a Git-LFS pointer, in the place of the file itself; run `git lfs "
@@ -69,12 +76,11 @@ def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular f
 
 
 def check_regular(path: str | Path, what: str = "a regular file") -> None:
-    """ValueError as of `open_regular` for what another library is to read; only its begin is read here."""
+    """Raise ValueError as `open_regular` does, for a file that another library will read."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
+        raise ValueError(f"{path}: expected {what}, cannot be read: {_reason(error)}") from None
     if not stat.S_ISREG(mode):
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
     if os.access(path, os.R_OK):
@@ -82,10 +88,10 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
 
 
 def file_inside(directory: str | Path, name: str) -> Path | None:
-    """The file `name` of a model directory, which may be in a folder of it; None when nothing has the name.
+    """Return the file `name` of a model directory, also in any of its folders; None if there is no such name.
 
-    A link may lead to a file of the directory, or be the Hugging Face cache's own, into the `blobs` of its
-    repository. ValueError for every other link, and for one that leads nowhere.
+    A link may lead to a file inside the directory or, in the Hugging Face cache, into its repository's
+    `blobs`. ValueError for every other link, and for a dangling one.
     """
     from fastsft import _C
 
@@ -102,7 +108,7 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
 
 
 def check_name(path: str | Path, what: str) -> None:
-    """ValueError, beginning with `what`, for a path that is not UTF-8: the native core takes no others."""
+    """Raise ValueError, beginning with `what`, for a path that is not UTF-8, as the core needs."""
     text = os.fspath(path)
     try:
         text.encode()
@@ -116,7 +122,7 @@ def check_name(path: str | Path, what: str) -> None:
 
 
 def _is_read_wrongly(text: str) -> bool:
-    """True for a path that is UTF-8, and was not read as such."""
+    """True if the path is UTF-8, but was decoded with another encoding."""
     try:
         os.fsencode(text).decode()
     except UnicodeError:
@@ -125,7 +131,7 @@ def _is_read_wrongly(text: str) -> bool:
 
 
 def kind_of(mode: int) -> str:
-    """The kind of a file that is not regular, for messages."""
+    """Name the kind of a file that is not regular, for messages."""
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 
@@ -136,9 +142,9 @@ def read_text(
     *,
     of_user: bool = False,
 ) -> str:
-    """The UTF-8 text of a regular file, newlines as \\n. ValueError as of `read_regular`, also for others.
+    """Read a regular file as UTF-8, newlines as \\n. ValueError as `read_regular`, also for other encodings.
 
-    of_user: written by a person, whose editor may have put a byte order mark in front; it is left out.
+    of_user: a person wrote the file, perhaps with an editor that adds a byte order mark; the mark is dropped.
     """
     content = read_regular(path, max_bytes, what)
     try:
@@ -150,10 +156,10 @@ def read_text(
 
 
 def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: bool = False) -> Any:
-    """The value of a JSON file. of_user: as in `read_text`.
+    """Read the value of a JSON file. of_user: as in `read_text`.
 
-    ValueError as of `read_text`, for what is no JSON or nested too deep, and for a text with a lone
-    surrogate, which names its field.
+    ValueError as `read_text`, for invalid or too deeply nested JSON, and for a text with a lone surrogate,
+    naming its field.
     """
     text = read_text(path, max_bytes, "a JSON file", of_user=of_user)
     try:
@@ -168,7 +174,7 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
 
 
 def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """The object of a JSON file. ValueError as of `read_json`, and for another value."""
+    """Read the object of a JSON file. ValueError as `read_json`, and for another value."""
     content = read_json(path, max_bytes)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")

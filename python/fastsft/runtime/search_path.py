@@ -1,7 +1,7 @@
-"""Search path of Python's modules: never the working directory, which may be a stranger's model or data.
+"""Keep the working directory, which may be a stranger's model or data, off Python's module search path.
 
-Imported before anything else by every program of fastsft. Therefore it imports nothing that Python has not
-loaded by then, not even `__future__`.
+Every program of fastsft imports this module first. Therefore it imports only modules that Python has loaded
+by then, not even `__future__`.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def leave_working_directory() -> None:
-    """Takes the working directory off sys.path, unless PYTHONPATH names it.
+    """Remove the working directory from sys.path, unless PYTHONPATH names it.
 
     `python -m` puts it in front, and so does an empty entry of PYTHONPATH.
     """
@@ -18,9 +18,9 @@ def leave_working_directory() -> None:
     if here in named:
         here = ""
         if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
-            del sys.path[0]  # its place is where PYTHONPATH says
+            del sys.path[0]  # PYTHONPATH decides its position
     places = [_directory(entry) for entry in sys.path]
-    standard = _directory(os.path.dirname(os.__file__))  # what comes from there on is installed
+    standard = _directory(os.path.dirname(os.__file__))  # entries from there on are installed packages
     library = places.index(standard) if standard in places else len(places)
     kept = [entry for entry, place in zip(sys.path[:library], places, strict=False) if place != here]
     sys.path[:library] = kept
@@ -41,14 +41,14 @@ def is_program() -> bool:
 
 
 def python_command(module: str) -> list[str]:
-    """The start of `python -m <module>` that does not look into the working directory."""
+    """Return the beginning of `python -m <module>` without the working directory on the search path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment, with a PYTHONPATH by which a child finds what this process does.
+    """Return this process's environment, with a PYTHONPATH by which a child imports the same packages.
 
-    Empty entries, which mean the working directory, are left out.
+    Empty entries, which mean the working directory, are dropped.
     """
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,4 +1,4 @@
-"""Time without progress in a phase before a stuck rank ends itself (docs/spec/reliability.md, section 4)."""
+"""Limits on the time without progress in each phase (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def parse_timeouts(text: str | None) -> dict[str, float]:
-    """`"init=300,step=60"` as seconds by phase. ValueError for another phase, and for no number above 0."""
+    """Parse `"init=300,step=60"` to seconds by phase. ValueError for invalid phases and numbers."""
     limits = {}
     for item in (text or "").split(",") if text else []:
         name, _, seconds = (part.strip() for part in item.partition("="))
@@ -27,7 +27,7 @@ def parse_timeouts(text: str | None) -> dict[str, float]:
 
 
 class TimeLimits(Protocol):
-    """Of the arguments of a run, what limits depend on."""
+    """The run's arguments that set the limits."""
 
     @property
     def phase_timeouts(self) -> str | None: ...
@@ -37,22 +37,22 @@ class TimeLimits(Protocol):
     def world_size(self) -> int: ...
 
 
-def limit_of(args: TimeLimits, phase: str) -> float:
-    """Seconds that `phase` may go without progress; 0, no limit, for a lone rank without a given one."""
+def phase_limit(args: TimeLimits, phase: str) -> float:
+    """Return the seconds that `phase` may go without progress; 0, no limit, for a lone rank by default."""
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
         return given[phase]
-    # Collectives end after --ddp_timeout with a message of their own, which says more.
+    # Collectives end earlier, after --ddp_timeout, with a more precise message.
     return args.ddp_timeout + 30.0 if args.world_size > 1 else 0.0
 
 
 @contextmanager
 def deadline(args: TimeLimits, name: str) -> Iterator[None]:
-    """Inside, a standstill longer than the limit of `name` (one of PHASES) ends this process.
+    """End this process if the block makes no progress for longer than the limit of `name` (in PHASES).
 
-    It leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
+    The process leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
     """
-    _enter(name, limit_of(args, name))
+    _enter(name, phase_limit(args, name))
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def deadline(args: TimeLimits, name: str) -> Iterator[None]:
 
 
 def note_progress() -> None:
-    """The phase that this process is in has come on: its deadline begins again, and `heard_by` is told."""
+    """Restart the deadline of the present phase, and call the listeners of `heard_by`."""
     from fastsft import _C
 
     _C.note_progress()
@@ -71,7 +71,7 @@ def note_progress() -> None:
 
 @contextmanager
 def heard_by(listener: Callable[[], None]) -> Iterator[None]:
-    """Inside, `listener` is called with every note_progress()."""
+    """Call `listener` with every note_progress() during the block."""
     _listeners.append(listener)
     try:
         yield

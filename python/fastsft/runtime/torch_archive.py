@@ -1,7 +1,7 @@
-"""Files of torch.save, read as data: tensors mapped from the file, numbers, texts and containers.
+"""Read files of torch.save as data: tensors mapped from the file, numbers, texts and containers.
 
 `torch.load` hands TorchScript archives to torch.jit.load, whose code runs, and with `weights_only=True` calls
-every class that some package has marked as safe. This reader knows torch.save's zip format only, and makes
+every class that some package has marked as safe. This reader takes torch.save's zip format only, and makes
 tensors itself.
 """
 
@@ -24,7 +24,7 @@ from fastsft.runtime.regular_files import open_regular
 if TYPE_CHECKING:
     import torch
 
-_MOST_DIRECTORY_BYTES = 16 << 20  # of the zip file: about 150,000 storages
+_MOST_DIRECTORY_BYTES = 16 << 20  # enough for about 150,000 storages
 _LOCAL_HEADER_BYTES = 30
 _MOST_DIMENSIONS = 64
 _MOST_REPEATED = 1 << 20
@@ -33,11 +33,11 @@ _MOST_REPEATED = 1 << 20
 def read_archive(
     path: str | Path, names: Names | None = None, begin: int = 0, length: int | None = None
 ) -> Any:
-    """Read the object of a file of torch.save; its tensors are mapped and on the CPU.
+    """Read the object of a torch.save file; its tensors are mapped and on the CPU.
 
-    names: finds Makers and values for names that tensors do not need. begin, length: the archive's place in
-    the file, in bytes. Raises ValueError, without the path, for a file that is anything else; nothing of it
-    has run then.
+    names: returns Makers and values for names other than those of tensors. begin, length: position of the
+    archive in the file, in bytes. ValueError, without the path, for any other file, before anything in it has
+    run.
     """
     with open_regular(path, "a file of torch.save") as file:
         size = os.fstat(file.fileno()).st_size
@@ -66,7 +66,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 class _Part(RawIOBase):
-    """A part of a file as a file. One read gets at most what a zip directory may have."""
+    """A part of a file as a file. A single read is bounded by the largest zip directory."""
 
     def __init__(self, file: BinaryIO, begin: int, length: int) -> None:
         self._file, self._begin, self._length, self._at = file, begin, length, 0
@@ -84,7 +84,7 @@ class _Part(RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
         if start + offset < 0:
-            raise OSError("negative seek")  # as files have it, which zipfile expects
+            raise OSError("negative seek")  # zipfile expects the error of files
         self._at = start + offset
         return self._at
 
@@ -100,7 +100,7 @@ class _Part(RawIOBase):
 
 
 class _Records:
-    """The records of an archive: stored, never packed, each name once."""
+    """An archive's records: stored uncompressed, each name once."""
 
     def __init__(self, part: _Part) -> None:
         self._part = part
@@ -115,7 +115,7 @@ class _Records:
             raise PlainPickleError("it is a TorchScript archive, which holds code")
 
     def place(self, name: str) -> tuple[int, int]:
-        """Return the begin of a record's bytes in the archive, and their number."""
+        """Return the offset of a record's bytes in the archive, and their number."""
         info = self._infos.get(name)
         if info is None:
             raise PlainPickleError(f"it has no record {name[:200]!r}")
@@ -151,20 +151,20 @@ class _Records:
 
 @dataclass
 class _Storage:
-    """The bytes of a storage. dtype: its elements', or None if a tensor names its own."""
+    """A storage's bytes. dtype: of its elements; None if each tensor names its own."""
 
     data: torch.UntypedStorage
     dtype: torch.dtype | None
 
     def aligned(self, itemsize: int) -> torch.UntypedStorage:
-        """Return the bytes at a multiple of `itemsize`; copied once, for writers that align no records."""
+        """Return the bytes at a multiple of `itemsize`, copied once if the archive does not align records."""
         if self.data.data_ptr() % itemsize:
             self.data = self.data.clone()  # type: ignore[no-untyped-call]
         return self.data
 
 
 class _Storages:
-    """The storages of an archive, mapped privately: what is written into a tensor never reaches the file."""
+    """An archive's storages, mapped privately: writes to a tensor never reach the file."""
 
     def __init__(self, path: str | Path, file_size: int, begin: int, records: _Records) -> None:
         self._path, self._file_size, self._begin, self._records = path, file_size, begin, records
@@ -172,8 +172,8 @@ class _Storages:
         self._whole: torch.UntypedStorage | None = None
 
     def names(self, more: Names | None) -> Names:
-        known = tensor_names()
-        return lambda name: (None if more is None else more(name)) or known.get(name)
+        own = tensor_names()
+        return lambda name: (None if more is None else more(name)) or own.get(name)
 
     def storage(self, identity: object) -> object:
         """Map the storage of a persistent id: ("storage", kind, key, location, number of elements)."""
@@ -184,8 +184,8 @@ class _Storages:
                 pass
             case _:
                 raise PlainPickleError("a persistent id is not that of a storage")
-        if (known := self._known.get(key)) is not None:
-            return known
+        if (earlier := self._known.get(key)) is not None:
+            return earlier
         begin, size = self._records.place(f"data/{key}")
         begin += self._begin
         if self._whole is None:
@@ -193,9 +193,9 @@ class _Storages:
                 "torch.UntypedStorage",
                 torch.UntypedStorage.from_file(str(self._path), False, self._file_size),
             )
-        found = _Storage(self._whole[begin : begin + size], dtype)
-        self._known[key] = found
-        return found
+        mapped = _Storage(self._whole[begin : begin + size], dtype)
+        self._known[key] = mapped
+        return mapped
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _StorageKind:
     dtype: torch.dtype | None
 
 
-# torch writes the element type of a storage by the name of a class that it has kept for this.
+# torch names the element type of a storage by a legacy class.
 _STORAGE_KINDS = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
     "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16",
@@ -214,7 +214,7 @@ _STORAGE_KINDS = {
 
 @cache
 def tensor_names() -> dict[str, object]:
-    """Return the names that pickles of tensors have, with their Makers and values."""
+    """Return the names in pickles of tensors, with their Makers and values."""
     import torch
 
     dtypes = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -237,7 +237,7 @@ def tensor_names() -> dict[str, object]:
             "torch.device": Maker(Inert),
             "torch.serialization._get_layout": Maker(Inert),
             "collections.OrderedDict": Maker(_dictionary),
-            "collections.Counter": Maker(_counter),  # in the state of MultiStepLR
+            "collections.Counter": Maker(_counter),  # used by MultiStepLR
             "_codecs.encode": Maker(_latin),
         }
     )
@@ -249,12 +249,12 @@ def _dictionary() -> dict[object, object]:
 
 
 def _counter(counts: object = None) -> object:
-    """Take the counts of a Counter as a dictionary."""
+    """Return the counts of a Counter as a dictionary."""
     return counts if type(counts) is dict else {}
 
 
 def _latin(text: object, encoding: object) -> bytes:
-    """Make the bytes that protocol 2 writes as text."""
+    """Return the bytes that protocol 2 writes as text."""
     if not isinstance(text, str) or encoding != "latin1":
         raise PlainPickleError("bytes are not written as Latin-1")
     return text.encode("latin1")
@@ -267,7 +267,7 @@ def _size(sizes: object) -> tuple[int, ...]:
 
 
 def _parameter(data: object, *_: object) -> object:
-    """Take a parameter's tensor; whether it requires a gradient, and its hooks, are left out."""
+    """Return a parameter's tensor; its gradient flag and hooks are dropped."""
     import torch
 
     if not isinstance(data, torch.Tensor):
@@ -279,14 +279,14 @@ _PLAIN_CLASS = object()
 
 
 def _tensor_with_attributes(make: object, kind: object, arguments: object, _: object) -> object:
-    """Make a tensor that Python has given attributes; these are left out."""
+    """Make a tensor to which Python has given attributes; they are dropped."""
     if kind is not _PLAIN_CLASS or not isinstance(make, Maker):
         raise PlainPickleError("a tensor is of a class that is not torch's own")
     return _parameter(make(arguments))
 
 
 def _tensor(storage: object, offset: object, size: object, stride: object, *rest: object) -> torch.Tensor:
-    """Make a tensor: `offset`, `stride` in elements. Its gradient flag, hooks and metadata are left out."""
+    """Make a tensor; `offset` and `stride` in elements. Gradient flag, hooks and metadata are dropped."""
     if not isinstance(storage, _Storage) or storage.dtype is None:
         raise PlainPickleError("a tensor has no storage of a known type")
     _check_values(rest)
@@ -297,7 +297,7 @@ def _typed_tensor(
     storage: object, offset: object, size: object, stride: object, _: object, __: object, dtype: object,
     *rest: object,
 ) -> torch.Tensor:  # fmt: skip
-    """Make a tensor that names its own dtype, as those of float8 and unsigned integers do."""
+    """Make a tensor that names its own dtype, such as float8 or an unsigned integer."""
     import torch
 
     if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
@@ -307,7 +307,7 @@ def _typed_tensor(
 
 
 def _check_values(rest: tuple[object, ...]) -> None:
-    """Refuse a tensor whose values are those of its storage conjugated or negated."""
+    """Refuse a conjugated or negated view of a storage."""
     if any(isinstance(item, dict) and ("conj" in item or "neg" in item) for item in rest):
         raise PlainPickleError("a tensor is a conjugated or negated view; save its resolved values")
 
@@ -325,7 +325,7 @@ def _view(storage: _Storage, dtype: torch.dtype, offset: Any, size: Any, stride:
     count = math.prod(size)
     held = storage.data.nbytes() // dtype.itemsize
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # Repeated elements may be few: a copy of them could have any size.
+    # Bound expanded dimensions: a copy of such a tensor could have any size.
     if count and (count > max(held, _MOST_REPEATED) or last >= held):
         raise PlainPickleError(
             f"a tensor of size {list(size)[:8]} needs {max(count, last + 1)} elements, its storage has {held}"

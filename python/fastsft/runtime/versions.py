@@ -1,28 +1,28 @@
-"""Releases of Python, torch and transformers that go with fastsft; how they differ (docs/versions.md)."""
+"""Supported releases of Python, torch and transformers, and their differences (docs/versions.md)."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
-# The first and the last minor release of torch that the extension is built with. cmake/FastsftTorch.cmake
-# reads the two lines. Where none of them is installed, pip builds with the one of the whole suite.
+# First and last minor release of torch with which the extension builds; cmake/FastsftTorch.cmake reads both
+# lines. If none is installed, pip builds with TORCH_ISOLATED, on which the whole suite runs.
 TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
 
-# Functions of the libraries that put a wrapper around methods when a class is made: module and name. `strict`
-# checks the fields of configurations since transformers 5.
+# Functions by which libraries wrap methods of a new class: module and name. `strict` checks the fields of
+# configurations since transformers 5.
 WRAPPED_BY_BASES = {
     ("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__"),
     ("huggingface_hub.dataclasses", "strict"),
 }
 
-# Module and names of the kernels that torch itself registers from Python for its own operations next to CUDA:
-# in 2.13 and 2.14 by (operation, key), since 2.15 by (namespace, operation, key).
+# Module and names of the kernels that torch itself registers in Python for its own operations: in 2.13 and
+# 2.14 by (operation, key), since 2.15 by (namespace, operation, key).
 KERNELS_OF_TORCH = ("torch._native.registry", ("_aten_override_libs", "_override_libs"))
 
-# Functions whose code torch gives the name of the context that they enter, since 2.15: by module.
+# Functions whose code object torch renames after the context that they enter, since 2.15: by module.
 RENAMED_CODE = {
     "torch.utils._contextlib": (
         "context_decorator.<locals>.decorate_context",
@@ -30,13 +30,13 @@ RENAMED_CODE = {
     )
 }
 
-# Modules of Python whose functions a dataclass has as methods; reprlib: its __repr__, since Python 3.13.
+# Standard modules whose functions become methods of a dataclass; reprlib: __repr__, since Python 3.13.
 MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 
 
 @lru_cache
 def transformers_version() -> str | None:
-    """Of the installed transformers, which is not imported; None without one."""
+    """Return the installed transformers' version, without importing it; None if it is not installed."""
     try:
         return version("transformers")
     except PackageNotFoundError:
@@ -44,25 +44,25 @@ def transformers_version() -> str | None:
 
 
 def library_major() -> int:
-    """4 or 5: the release of transformers that reads and computes here; 4 without one."""
-    return 4 if (found := transformers_version()) is None or found.startswith("4.") else 5
+    """Return 4 or 5, the major release of transformers that is in use here; 4 if it is not installed."""
+    return 4 if (installed := transformers_version()) is None or installed.startswith("4.") else 5
 
 
 def minor_version(version: str) -> str:
-    """`2.11` of `2.11.0+cu130`."""
+    """Return `2.11` for `2.11.0+cu130`."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def torch_requirement() -> str:
-    """The range as pip takes it: `torch>=2.11,<2.16`."""
+    """Return the range as pip writes it: `torch>=2.11,<2.16`."""
     major, minor = TORCH_LAST.split(".")
     return f"torch>={TORCH_FIRST},<{major}.{int(minor) + 1}"
 
 
 def torch_problem(version: str) -> str | None:
-    """One line for a release of torch outside the range; None for one inside."""
-    first, last, found = (_numbers(each) for each in (TORCH_FIRST, TORCH_LAST, version))
-    if found is not None and first is not None and last is not None and first <= found <= last:
+    """Return one line if a torch release is outside of the range, else None."""
+    first, last, installed = (_numbers(release) for release in (TORCH_FIRST, TORCH_LAST, version))
+    if installed is not None and first is not None and last is not None and first <= installed <= last:
         return None
     return (
         f"fastsft goes with torch {TORCH_FIRST} to {TORCH_LAST}, got torch {version}; "

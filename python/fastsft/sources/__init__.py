@@ -1,1 +1,1 @@
-"""Files of data: plain, compressed, Parquet, or a pipe, as streams of bytes and lines."""
+"""Data files and hub data sets as streams of bytes, lines and records."""

@@ -1,63 +1,49 @@
-"""Sources of conversations: files by path, weight and content, and records of Python objects."""
+"""Find the data files that `--data_path` names: by path, pattern, directory, or on the hub.
+
+A directory holds a data set saved by `datasets`, or data files in one format.
+"""
 
 from __future__ import annotations
 
 import glob
-import importlib.util
-import io
-import json
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
-from fastsft.runtime.regular_files import check_name, open_regular
-from fastsft.sources.converted_records import as_sharegpt
-from fastsft.sources.csv_lines import CsvLines, Stream, is_csv_name
-from fastsft.sources.data_directories import files_of_directory
-from fastsft.sources.hub_files import PREFIX, files_of_hub, is_of_hub
-from fastsft.sources.json_lines import JsonArray, JsonLines
-from fastsft.sources.packed_files import GzipStream, ZstandardStream
-from fastsft.sources.table_lines import TableLines, is_table
-from fastsft.sources.waiting_pipe import open_data
+from fastsft.runtime.regular_files import check_name, read_json_object
+from fastsft.sources.file_formats import NOT_DATA, data_suffix, tell_rest
+from fastsft.sources.hub_files import PREFIX, fetch_hub_files, is_hub_path
 
 if TYPE_CHECKING:
-    from fastsft import _C
+    pass
 
-__all__ = ["MAX_RECORD_BYTES", "DataFile", "JsonArray", "JsonLines", "check_data_format", "data_files",
-           "open_input", "open_reader", "read_content", "read_records"]  # fmt: skip
-
-UNCONVERTED = "sharegpt"  # the data format that records of other ones become
-MAX_RECORD_BYTES = 1 << 26  # of one record, unless --max_record_bytes says otherwise
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
-_NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set. `weight`: 0.5 takes half of its records, 2 takes each of them twice."""
+    """A file of a data set. `weight`: 0.5 uses half of its records, 2 uses each record twice."""
 
     path: str
     weight: float = 1.0
 
     @property
     def is_stream(self) -> bool:
-        """It can be read once only: standard input or a pipe."""
+        """True if the file can be read only once: standard input or a pipe."""
         return self.path == _STANDARD_INPUT or not os.path.isfile(self.path)
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
-    """The files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for standard input.
+    """Return the files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for stdin.
 
-    Items are between commas; `:0.5` after one is its weight; a pattern means the files that it matches, in
-    order of name, a directory its files (sources/data_directories.py), and `hf://datasets/owner/name` those
-    of the hub (sources/hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item
-    is taken as it is. ValueError for what does not exist.
+    Items are separated by commas; `:0.5` after an item is its weight. A pattern stands for its matching
+    files, sorted by name; a directory for its data files; `hf://datasets/owner/name` for those on the hub
+    (hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item is used as it is.
+    ValueError if there is no such file.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
@@ -77,203 +63,98 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
         path, weight = match[1], float(match[2])
         if not 0 < weight <= 1000:
             raise ValueError(f"{item}: the weight of a data file must lie above 0 and be at most 1000")
-    if is_of_hub(path):
-        found = files_of_hub(path, fetch)
+    if is_hub_path(path):
+        paths = fetch_hub_files(path, fetch)
     elif path == _STANDARD_INPUT or os.path.exists(path):
-        found = [path]
+        paths = [path]
     else:
-        found = sorted(glob.glob(path, recursive=True))
-    if not found:
+        paths = sorted(glob.glob(path, recursive=True))
+    if not paths:
         hint = (
             f"; a data set of the hub is {PREFIX}owner/name" if "/datasets/" in path and "://" in path else ""
         )
         raise ValueError(f"{path} is not a file, and no file's name matches it{hint}")
-    for each in found:
-        for path in files_of_directory(each) if os.path.isdir(each) else [each]:
+    for found in paths:
+        for path in directory_files(found) if os.path.isdir(found) else [found]:
             yield DataFile(path, weight)
 
 
-def check_data_format(name: str) -> None:
-    """ValueError that lists the formats for what is neither one of them nor "auto"."""
-    from fastsft import _C
-
-    known = ["auto", *_C.data_formats()]
-    if name not in known:
-        raise ValueError(f"--data_format: expected one of {', '.join(known)}, got {name!r}")
+_OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
+_SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
 
 
-def open_input(
-    file: DataFile,
-    watch: Callable[[bytes], None] | None = None,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-    data_format: str = "auto",
-) -> _C.DataInput:
-    """The native input (_C.DataInput) of a file, known by its first bytes, and CSV by its name.
+def directory_files(path: str) -> list[str]:
+    """Return the data files of a directory, in order.
 
-    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV
-    by their libraries. `watch` is given all bytes of a stream, for a hash of what can be read only once.
-    max_record_bytes: a longer record stops the reading. data_format: what records are, or "auto".
+    If `datasets` saved the directory, its state.json names them; otherwise all files of one format (.parquet,
+    .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also compressed), sorted by name. ValueError for several
+    splits, several formats, and no file.
     """
-    from fastsft import _C
-
-    limit = min(max_record_bytes, (1 << 32) - 1)
-    if not file.is_stream and not _is_converted(file.path, _first_bytes(file.path)):
-        return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
-    read = open_reader(file, watch, limit)
-    return _C.DataInput(_name(file), read, file.weight, limit, data_format)
-
-
-def open_reader(
-    file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
-) -> Callable[[int], bytes]:
-    """`read(size)` of the JSON in a file, unpacked; of Parquet, Arrow and CSV, the records as lines.
-
-    limit: bytes of a record, for CSV, where whoever reads the lines would see a long one too late.
-    """
-    raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
-    start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
-    stream: Stream = raw
-    if is_table(start):
-        _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow")
-        stream = TableLines(raw, _name(file))
-    elif start[:2] == b"\x1f\x8b":
-        stream = GzipStream(raw, _name(file))
-    elif _is_zstandard(start):
-        _check_installed("zstandard", file, "Zstandard")
-        stream = ZstandardStream(raw, _name(file))
-    if _is_csv(file.path, start):
-        stream = CsvLines(stream, _name(file), limit)
-    return _guarded(stream, _name(file), watch)
+    folder = path.rstrip("/") or "/"
+    if os.path.exists(os.path.join(folder, "dataset_dict.json")):
+        splits = read_json_object(os.path.join(folder, "dataset_dict.json")).get("splits")
+        names = [str(name) for name in splits] if isinstance(splits, list) else []
+        raise ValueError(
+            f"{path} is a DatasetDict with the splits {', '.join(names) or '(none)'}; name one: "
+            f"{folder}/{names[0] if names else 'train'}"
+        )
+    if os.path.exists(os.path.join(folder, "state.json")):
+        return _saved_files(folder)
+    return _files_of_one_kind(path, folder)
 
 
-def read_records(
-    files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
-) -> list[Any]:
-    """All records of files as Python objects, each as often as its file's weight says.
-
-    Records of other data formats than ShareGPT become records of that. ValueError naming the file for what is
-    no JSON, and for a record of more than max_record_bytes.
-    """
-    from fastsft import _C
-
-    records = []
+def _saved_files(folder: str) -> list[str]:
+    state = read_json_object(os.path.join(folder, "state.json"))
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError(
+            f"{folder} holds a selection of rows, which only datasets can read; save flatten_indices() of it"
+        )
+    entries = state.get("_data_files")
+    names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries or []]
+    if not names or not all(isinstance(name, str) and os.path.basename(name) == name for name in names):
+        raise ValueError(f"{folder}/state.json: expected _data_files with file names, got something else")
+    files = [os.path.join(folder, str(name)) for name in names]
     for file in files:
-        for number, record in enumerate(_parsed(file, max_record_bytes, data_format)):
-            records.extend([record] * _C.copies_of_record(file.weight, number))
-    return records
+        if not os.path.isfile(file):
+            raise ValueError(f"{file} is not a file, but {folder}/state.json names it")
+    return files
 
 
-def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """The value that json.load gives of a file of any data format, for classes of scripts.
-
-    The records as a list, where there are several files or weights, of files named as JSON lines, and of
-    files that are not one value of JSON. ValueError as `read_records`.
-    """
-    if len(files) == 1 and files[0].weight == 1:
-        may_be_object = not _NAME_OF_LINES.search(files[0].path)
-        return _parsed(files[0], max_record_bytes, UNCONVERTED, may_be_object=may_be_object)
-    return read_records(files, max_record_bytes, UNCONVERTED)
-
-
-def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """The records of a file; with may_be_object, of a file that is one object, that."""
-    read = open_reader(file, limit=limit)
+def _files_of_one_kind(path: str, folder: str) -> list[str]:
     try:
-        data = b"".join(iter(partial(read, 1 << 20), b""))
-        text = as_sharegpt(data, _name(file), data_format).decode("utf-8-sig")
-        whole = _object(text) if may_be_object else None
-        if whole is not None:
-            return whole
-        if text.lstrip(" \n\t\r")[:1] == "[":
-            found: list[Any] = json.loads(text)
-        else:
-            found = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
-    except RecursionError:
-        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{_name(file)}: not JSON: {error}") from None
-    if len(text) > limit:
-        for number, record in enumerate(found):
-            _check_record(record, f"{_name(file)}: record {number}", limit)
-    return found
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """The object that the whole text is; None where it is an array, or lines."""
-    if text.lstrip(" \n\t\r")[:1] != "{":
-        return None
-    try:
-        found: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    return found
-
-
-def _check_record(record: object, where: str, limit: int) -> None:
-    size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    if size > limit:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
+    if not _OF_MODELS.isdisjoint(names):
+        raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
+    suffixes = {name: kind for name in names if name not in NOT_DATA and (kind := data_suffix(name))}
+    if not suffixes:
+        named = _pattern_below(folder) or f"{folder}/*.jsonl"
+        raise ValueError(f"{path} is a directory; name its files: {named}")
+    kinds = sorted(set(suffixes.values()))
+    if len(kinds) > 1:
         raise ValueError(
-            f"{where} has {size} bytes; a record may have {limit} (--max_record_bytes): allow more, or "
-            "divide it"
+            f"{path} is a directory with files of several kinds ({', '.join(kinds)}); name those that are "
+            f"meant: {folder}/*{kinds[0]}"
         )
-
-
-def _name(file: DataFile) -> str:
-    return "standard input" if file.path == _STANDARD_INPUT else file.path
-
-
-def _first_bytes(path: str) -> bytes:
-    with open_regular(path, "a data file") as opened:
-        try:
-            start = opened.read(4)
-        except OSError as error:  # of reading, which names no file
-            raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
-    if start is None:
-        raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
-    return start
-
-
-def _is_converted(path: str, start: bytes) -> bool:
-    """Not read natively, as it is."""
-    return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
-
-
-def _is_csv(path: str, start: bytes) -> bool:
-    """By its name, unless the file begins as JSON or a table does."""
-    return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
-
-
-def _is_zstandard(start: bytes) -> bool:
-    """A frame, or one to be skipped, as pzstd writes it in front."""
-    return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
-
-
-def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
-    def read(size: int) -> bytes:
-        try:
-            block = stream.read(size)
-        except (OSError, EOFError) as error:
-            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
-        except Exception as error:
-            if type(error).__module__.split(".")[0] not in ("zlib", "zstandard", "pyarrow"):
-                raise
-            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
-        if watch:
-            watch(block)
-        return block
-
-    return read
-
-
-def _check_installed(package: str, file: DataFile, what: str) -> None:
-    try:
-        found = importlib.util.find_spec(package)
-    except ValueError:  # it is hidden
-        found = None
-    if found is None:
+    of_files = [match[1] if (match := _SPLIT.search(name)) else "" for name in suffixes]
+    splits = sorted(set(of_files) - {""})
+    if len(splits) > 1 or (splits and "" in of_files and splits != ["train"]):
         raise ValueError(
-            f"{_name(file)} is {what}, which needs the package {package}: pip install {package}, or unpack "
-            "it first"
+            f"{path} is a directory with the splits {', '.join(splits)}; name one: "
+            f"{folder}/{splits[-1] if 'train' not in splits else 'train'}*{kinds[0]}"
         )
+    tell_rest(path, [name for name in names if name not in suffixes and name[0] not in "._"])
+    return [os.path.join(folder, name) for name in suffixes]
+
+
+def _pattern_below(folder: str) -> str | None:
+    """Return a pattern for data in a folder below: of the training split, or the first."""
+    levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
+    files = [file for level in levels for file in sorted(level) if data_suffix(file)]
+    files = [file for file in files if os.path.basename(file) not in NOT_DATA]
+    if not files:
+        return None
+    first = next((file for file in files if "train" in file.removeprefix(folder)), files[0])
+    split = _SPLIT.search(os.path.basename(first))
+    return os.path.join(os.path.dirname(first), f"{split[1] if split else ''}*{data_suffix(first)}")

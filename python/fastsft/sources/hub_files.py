@@ -1,20 +1,33 @@
-"""Files of a data set of the hub: `hf://datasets/owner/name[@revision][/path]`, in the hub's own cache."""
+"""Download a hub data set's files, `hf://datasets/owner/name[@revision][/path]`, to the hub's cache.
+
+The folder `fastsft` next to the cached snapshots records the files of a commit (`COMMIT.json`) and a
+revision's commit when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is
+complete.
+"""
 
 from __future__ import annotations
 
+import errno
 import functools
+import json
+import os
 import re
-from collections.abc import Sequence
-from urllib.parse import unquote
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
 
-from fastsft.runtime.hub import UNREACHED, hub_reason, is_unreachable
+from fastsft.runtime.hub import UNREACHED, hub_reason, is_refusal, is_unreachable
+from fastsft.runtime.launch import launch_or_alone
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_regular
-from fastsft.runtime.terminal_text import one_line
-from fastsft.sources.data_directories import tell_rest
-from fastsft.sources.hub_card import CARD_FILES, read_card
-from fastsft.sources.hub_repository import HubRepository, Listing
-from fastsft.sources.hub_splits import Card, Choice, choose_files, incomplete_sets
+from fastsft.runtime.terminal import one_line
+from fastsft.runtime.threads import TimedQueue
+from fastsft.sources.file_formats import tell_rest
+from fastsft.sources.hub_splits import CARD_FILES, Card, Choice, choose_files, incomplete_sets, read_card
 
 PREFIX = "hf://datasets/"
 
@@ -23,17 +36,17 @@ _PATH = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+
 _MOST_CARD_BYTES = 1 << 20
 
 
-def is_of_hub(path: str) -> bool:
-    """It begins with hf://."""
+def is_hub_path(path: str) -> bool:
+    """True for a path that begins with hf://."""
     return path.startswith("hf://")
 
 
-def files_of_hub(path: str, fetch: bool = True) -> list[str]:
-    """The data files of the hub that `path` means, as paths in the cache; hub_splits.py has the rules.
+def fetch_hub_files(path: str, fetch: bool = True) -> list[str]:
+    """Return the paths in the cache of the data files that `path` means (rules: hub_splits.py).
 
-    What is not there is downloaded if `fetch`. Where the hub gives no answer, and without `fetch`, a whole
-    copy in the cache is taken. The hub is asked once a process: a branch stays at one commit. ValueError, one
-    line, for what is not there.
+    Missing files are downloaded if `fetch`. If the hub does not answer, or without `fetch`, a complete copy
+    in the cache is used. The hub is asked once in a process, so that a branch stays at one commit. ValueError
+    of one line for missing files.
     """
     match = _PATH.fullmatch(path)
     revision = unquote(match[2] or "") if match else ""
@@ -54,7 +67,7 @@ def _files(name: str, revision: str, path: str, fetch: bool) -> tuple[str, ...]:
     try:
         utils.validate_repo_id(name)
         listing = repository.ask() if fetch else None
-    except Exception as error:  # of requests or httpx, by the library's release
+    except Exception as error:  # requests' or httpx's, depending on the library's release
         if not is_unreachable(error):
             if isinstance(error, errors.HfHubHTTPError | errors.HFValidationError):
                 raise ValueError(_reason(error, repository)) from error
@@ -75,7 +88,7 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """List the files of the newest complete copy. asked: the hub did not answer, which is then said."""
+    """Return the paths of the newest complete snapshot. asked: print that the hub did not answer."""
     faults, copies = [], repository.copies()
     for listing in copies:
         try:
@@ -89,7 +102,7 @@ def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str,
             faults.append(f"{error} (the copy of commit {listing.commit} in the cache)")
             continue
         if asked:
-            _tell_copy(repository, listing, choice, [each for each in copies if each != listing])
+            _tell_copy(repository, listing, choice, [other for other in copies if other != listing])
             _tell(repository, choice)
         return paths
     why = "the hub was not reached" if asked else "nothing is downloaded here"
@@ -104,14 +117,14 @@ def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str,
 
 
 def _paths(repository: HubRepository, listing: Listing, choice: Choice) -> tuple[str, ...]:
-    found = {name: repository.path(listing, name) for name in choice.files}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: repository.path(listing, name) for name in choice.files}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(
-            f"{missing[0]}{more} of {len(found)} files {'is' if len(missing) == 1 else 'are'} missing"
+            f"{missing[0]}{more} of {len(paths)} files {'is' if len(missing) == 1 else 'are'} missing"
         )
-    return tuple(str(path) for path in found.values())
+    return tuple(str(path) for path in paths.values())
 
 
 def _card(repository: HubRepository, listing: Listing) -> Card:
@@ -130,7 +143,7 @@ def _card(repository: HubRepository, listing: Listing) -> Card:
 
 
 def _tell(repository: HubRepository, choice: Choice) -> None:
-    """Lines that name what is not read."""
+    """Warn about splits and files that are not read."""
     if choice.other_splits:
         others = ", ".join(f"{split} ({pattern})" for split, pattern in choice.other_splits.items())
         warn_once(f"{repository.root}: the split train is read; not read: {others}")
@@ -144,7 +157,7 @@ def _tell_copy(
     shown = ", ".join(choice.files[:5]) + (" ..." if len(choice.files) > 5 else "")
     doubt = "" if listing.is_whole else "; whether the data set has more is not known"
     more = "".join(
-        f"; another copy is read as hf://datasets/{repository.name}@{each.commit}" for each in others[:1]
+        f"; another copy is read as hf://datasets/{repository.name}@{other.commit}" for other in others[:1]
     )
     warn_once(
         f"{repository.root}: the hub was not reached; read from the copy of commit {listing.commit} in the "
@@ -158,3 +171,187 @@ def _reason(error: Exception, repository: HubRepository) -> str:
     if isinstance(error, errors.RevisionNotFoundError):
         return f"the data set has no revision {repository.revision}"
     return hub_reason(error, "data set")
+
+
+_WORKERS = 8
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MOST_LIST_BYTES = 256 << 20
+# Errors of the cache's disk, which a retry does not cure.
+_OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
+            errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A commit's files. is_whole: False if they are only those that happen to be in the cache."""
+
+    commit: str
+    names: tuple[str, ...]
+    is_whole: bool = True
+
+
+def is_path(name: str) -> bool:
+    """True for a valid path inside a repository."""
+    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A data set on the hub. name: owner/name. revision: branch, tag or commit; "" is main."""
+
+    name: str
+    revision: str
+
+    @property
+    def root(self) -> str:
+        """The repository as --data_path names it."""
+        revision = self.revision if self.revision.startswith("refs/") else self.revision.replace("/", "%2F")
+        return f"hf://datasets/{self.name}" + (f"@{revision}" if revision else "")
+
+    def ask(self) -> Listing:
+        """Ask the hub for its list of files. Raises huggingface_hub's errors; ValueError for invalid
+        paths.
+        """
+        import huggingface_hub
+
+        hub = huggingface_hub.HfApi()
+        commit = hub.dataset_info(self.name, revision=self.revision or None).sha or ""
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError(f"the hub names the commit {commit!r}; expected 40 hexadecimal digits")
+        names = hub.list_repo_files(self.name, revision=commit, repo_type="dataset")
+        for name in names:
+            if not is_path(name):
+                raise ValueError(f"the hub lists a file with the name {name!r}, which is no path in it")
+        return Listing(commit, tuple(sorted(names)))
+
+    def download(self, listing: Listing, names: Sequence[str]) -> None:
+        """Download missing files to the cache; one process of a machine at a time.
+
+        ValueError if the download is cut off or refused; finished files stay.
+        """
+        with self._alone():
+            self._write(self._list_of(listing.commit), json.dumps(listing.names))
+            missing = [name for name in names if self.path(listing, name) is None]
+            try:
+                self._fetch(listing, missing)
+            except Exception as error:  # network, disk and storage raise many classes
+                raise ValueError(self._fault(error)) from error
+
+    def keep(self, listing: Listing) -> None:
+        """Record this revision's commit, once all files of a run are in the cache."""
+        self._write(self._commit_of_revision, listing.commit)
+
+    def path(self, listing: Listing, name: str) -> str | None:
+        """Return a file's path in the cache; None if it is not there."""
+        import huggingface_hub
+
+        if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
+            return None
+        cached = huggingface_hub.try_to_load_from_cache(
+            self.name, name, revision=listing.commit, repo_type="dataset"
+        )
+        return cached if isinstance(cached, str) and os.path.isfile(cached) else None
+
+    def copies(self) -> list[Listing]:
+        """Return the cached listings of this revision: recorded lists first, then snapshots of other
+        programs.
+
+        Within both groups the most recently written commit comes first.
+        """
+        reference = self._directory / "refs" / (self.revision or "main")
+        written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
+        written.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        commits = [self.revision]
+        for path in written:
+            with suppress(ValueError):
+                commits.append(read_regular(path, 1024).decode("ascii", "replace").strip())
+        listings = [self._listed(commit) for commit in dict.fromkeys(commits) if _COMMIT.fullmatch(commit)]
+        return sorted(
+            (listing for listing in listings if listing.names), key=lambda listing: not listing.is_whole
+        )
+
+    def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
+        """Download `names`. Raises the first error, or an interrupt, without waiting for other downloads."""
+        import huggingface_hub
+
+        if launch_or_alone().local_rank:  # only one rank of a machine shows bars
+            huggingface_hub.utils.disable_progress_bars()
+        waiting, ended = list(reversed(names)), TimedQueue[Exception | None]()
+
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    name = waiting.pop()
+                    try:
+                        huggingface_hub.hf_hub_download(
+                            self.name, name, revision=listing.commit, repo_type="dataset"
+                        )
+                        ended.put(None)
+                    except Exception as error:
+                        ended.put(error)
+
+        for _ in range(min(_WORKERS, len(names))):
+            threading.Thread(target=work, daemon=True, name="fastsft-download").start()
+        with huggingface_hub.utils.tqdm(
+            total=len(names), desc=f"Fetching {len(names)} files", disable=True if len(names) < 2 else None
+        ) as bar:
+            try:
+                for _ in names:
+                    if (error := ended.get()) is not None:
+                        raise error
+                    bar.update()
+            finally:
+                waiting.clear()
+
+    def _fault(self, error: Exception) -> str:
+        if is_refusal(error):
+            return hub_reason(error, "data set")
+        if isinstance(error, OSError) and error.errno in _OF_DISK:
+            return (
+                f"cannot be written to the cache {self._directory.parent}: {error.strerror}; HF_HOME names "
+                "another place"
+            )
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return f"the download was cut off: {one_line(first)}; run it again, which goes on from there"
+
+    @property
+    def _directory(self) -> Path:
+        from huggingface_hub import constants
+
+        return Path(constants.HF_HUB_CACHE) / f"datasets--{self.name.replace('/', '--')}"
+
+    @property
+    def _commit_of_revision(self) -> Path:
+        return self._directory / "fastsft" / "revisions" / quote(self.revision or "main", safe="")
+
+    def _list_of(self, commit: str) -> Path:
+        return self._directory / "fastsft" / f"{commit}.json"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        from huggingface_hub.utils import WeakFileLock
+
+        with ExitStack() as stack:
+            with suppress(OSError):  # a read-only cache may still have all files
+                (self._directory / "fastsft").mkdir(parents=True, exist_ok=True)
+                stack.enter_context(WeakFileLock(self._directory / "fastsft" / "lock"))
+            yield
+
+    def _write(self, path: Path, content: str) -> None:
+        with suppress(OSError):
+            if not path.is_file() or path.read_text("utf-8") != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, content)
+
+    def _listed(self, commit: str) -> Listing:
+        """Return a commit's files by the recorded list, else those in its snapshot."""
+        with suppress(ValueError):
+            names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
+            if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):
+                return Listing(commit, tuple(names))
+        directory, there = self._directory / "snapshots" / commit, []
+        with suppress(OSError):
+            there = [
+                path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()
+            ]
+        return Listing(commit, tuple(sorted(there)), is_whole=False)

@@ -1,21 +1,21 @@
-"""The training files of a data set's repository, by the rules of the library `datasets`.
+"""Choose a hub data set's training files by the rules of the library `datasets`.
 
-Its order (datasets/data_files.py, MetadataConfigs): the card's configurations; `data/SPLIT-00000-of-00001.*`;
-directories named after a split; files named after one; else all files are `train`. As there, every file that
-is not hidden counts when splits are looked for, data or not.
+Its order (datasets/data_files.py, MetadataConfigs): the card's configurations, README.md;
+`data/SPLIT-00000-of-00001.*`; directories named after a split; files named after a split; otherwise all files
+are `train`. As in `datasets`, every visible file counts when splits are searched, data or not.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fastsft.sources.data_directories import NOT_DATA, kind_of_data
-from fastsft.sources.hub_card import Configuration
+from fastsft.sources.file_formats import NOT_DATA, data_suffix
 
-Splits = dict[str, list[str]]  # the files of each, in order
-Card = Mapping[str, Configuration]
+Splits = dict[str, list[str]]  # sorted files by split
 
 _SHARDED = re.compile(r"data/([^/]*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _KEYWORDS = {"train": "train|training", "validation": "validation|valid|dev|val",
@@ -24,7 +24,7 @@ _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
 _IGNORED = frozenset({"README.md", "config.json", "dummy_data.zip", *NOT_DATA})
-# Parts of a name by which `datasets` takes a file for tables or records.
+# Suffixes by which `datasets` takes a file for tables or records.
 _SUFFIXES = frozenset((
     "arrow", "conll", "conllu", "csv", "eval", "geoparquet", "gpq", "h5", "hdf5", "json", "jsonl", "lance",
     "ndjson", "parquet", "tar", "tsfile", "tsv", "xml", "zip",
@@ -33,10 +33,23 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 @dataclass(frozen=True)
-class Choice:
-    """`files` to read; `other_splits`: a path or pattern for each; `rest`: files that are no data.
+class Configuration:
+    """A configuration of the card. folder: of its files, "" for all. patterns: by split; may be empty."""
 
-    `is_typed`: the user named these files, by name or pattern.
+    folder: str
+    patterns: Mapping[str, Sequence[str]]
+    is_default: bool
+    ignored: Sequence[str] = ()  # fields that ask for another way of reading files
+
+
+Card = Mapping[str, Configuration]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The files to read. other_splits: a path or pattern for each; rest: files without data.
+
+    is_typed: the user named the files, or a pattern.
     """
 
     files: list[str]
@@ -46,10 +59,10 @@ class Choice:
 
 
 def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
-    """The files that `path` of the repository `root` (`hf://datasets/owner/name`) means.
+    """Return the files that `path` means in the repository `root` (`hf://datasets/owner/name`).
 
-    `names`: all of its files; `card`: gives its configurations. `path` is a file, a pattern, a configuration,
-    a folder, or empty. ValueError for what is not there and what leaves a choice.
+    names: all files of the repository. card: returns its configurations. path: a file, pattern,
+    configuration, folder, or "". ValueError for a missing or ambiguous path.
     """
     if path in names:
         return Choice([path], {}, is_typed=True)
@@ -75,34 +88,34 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
 
 
 def kind_of(name: str) -> str | None:
-    """The end of the name by which `datasets` takes it for data, as .jsonl or .csv.gz; None for others."""
+    """Return the suffix by which `datasets` takes a file for data, such as .csv.gz; None for other files."""
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
-    return kind_of_data(name) or (None if first is None else "." + ".".join(parts[first:]))
+    return data_suffix(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """The splits of a repository without configurations, or of one folder of it."""
+    """Return the splits of a repository or folder without configurations."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
-    found: Splits = {}
+    splits: Splits = {}
     for inner, name in inside.items():
         if match := _SHARDED.fullmatch(inner):
-            found.setdefault(match[1], []).append(name)
-    if found:
-        return found
+            splits.setdefault(match[1], []).append(name)
+    if splits:
+        return splits
     for rule in (_in_directory, _in_file):
         for split in _KEYWORDS:
             if files := [name for inner, name in inside.items() if rule(split, inner)]:
-                found[split] = files
-        if found:
-            return found
+                splits[split] = files
+        if splits:
+            return splits
     return {"train": list(inside.values())} if inside else {}
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
-    """Of files numbered `-00000-of-00003`, in words: the sets of which some are not among `files`."""
+    """Describe the sets of files numbered `-00000-of-00003` from which some files are missing."""
     numbers: dict[tuple[str, str], set[str]] = {}
     for match in filter(None, map(_SHARD.match, files)):
         numbers.setdefault((match[1], match[3]), set()).add(match[2])
@@ -122,12 +135,12 @@ def _in_file(split: str, inner: str) -> bool:
 
 
 def _is_shown(name: str, pattern: str) -> bool:
-    """Neither a description nor hidden, unless the pattern itself says so."""
+    """True unless the file is a description, or is hidden and the pattern does not ask for hidden files."""
     if name.rpartition("/")[2] in _IGNORED - {pattern.rpartition("/")[2]}:
         return False
-    parts, asked = name.split("/"), pattern.split("/")
-    hidden = [sum(part.startswith(".") for part in each) for each in (parts, asked)]
-    special = [sum(part.startswith("__") for part in each[:-1]) for each in (parts, asked)]
+    parts, requested = name.split("/"), pattern.split("/")
+    hidden = [sum(part.startswith(".") for part in names) for names in (parts, requested)]
+    special = [sum(part.startswith("__") for part in names[:-1]) for names in (parts, requested)]
     return hidden[0] == hidden[1] and special[0] == special[1]
 
 
@@ -146,37 +159,37 @@ def _matched(names: Iterable[str], pattern: str) -> list[str]:
 def _of_card(names: Sequence[str], configuration: Configuration) -> Splits:
     splits: Splits = {}
     for split, patterns in configuration.patterns.items():
-        found = [[each] if each in names else _matched(names, each) for each in patterns]
-        files = dict.fromkeys(name for each in found for name in each)
+        matches = [[pattern] if pattern in names else _matched(names, pattern) for pattern in patterns]
+        files = dict.fromkeys(name for pattern in matches for name in pattern)
         splits[split] = _some(list(files), f"its README.md names {_listed(patterns)}, where no file is")
     return splits
 
 
 def _default_of(card: Card, root: str) -> str:
-    default = [name for name, each in card.items() if name == "default" or each.is_default]
+    default = [name for name, configuration in card.items() if name == "default" or configuration.is_default]
     if len(card) == 1:
         default = list(card)
     if len(default) != 1:
         raise ValueError(
-            f"it has several configurations; name one: {_listed([f'{root}/{each}' for each in card])}"
+            f"it has several configurations; name one: {_listed([f'{root}/{name}' for name in card])}"
         )
     return default[0]
 
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
-    """The choice of `train`, if it has files of one kind, which is read."""
+    """Return the choice of the split `train`, if its data files have one format."""
     by_kind: Splits = {}
     for name in splits.get("train", []):
         by_kind.setdefault(kind_of(name) or "", []).append(name)
     rest = by_kind.pop("", [])
-    if len(by_kind) != 1 or not kind_of_data(next(iter(by_kind))):
+    if len(by_kind) != 1 or not data_suffix(next(iter(by_kind))):
         raise ValueError(_no_choice(names, splits, root, list(by_kind)))
     others = {split: _pattern_of(names, files, root) for split, files in splits.items() if split != "train"}
     return Choice(next(iter(by_kind.values())), others, rest)
 
 
 def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[str]) -> str:
-    """Why nothing was chosen, and what could be named."""
+    """Explain why nothing was chosen, and list what could be named."""
     if not names:
         return "it has no files"
     if "train" not in splits:
@@ -188,11 +201,11 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
     readable: dict[tuple[str, str], list[str]] = {}
     for split, files in (splits or {"": list(names)}).items():
         for name in files:
-            if kind := kind_of_data(name):
+            if kind := data_suffix(name):
                 readable.setdefault((split, kind), []).append(name)
     if not readable:
-        for name in filter(kind_of_data, names):
-            readable.setdefault(("", kind_of_data(name) or ""), []).append(name)
+        for name in filter(data_suffix, names):
+            readable.setdefault(("", data_suffix(name) or ""), []).append(name)
     ways = [_pattern_of(names, files, root) for files in readable.values()]
     if ways:
         return f"{reason}; name what is meant: {_listed(ways)}"
@@ -202,7 +215,7 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:
-    """A short way to name these files and no others."""
+    """Return a short pattern for exactly these files."""
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
@@ -221,3 +234,88 @@ def _some(files: list[str], otherwise: str) -> list[str]:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return (", ".join(names[:8]) or "none") + more
+
+
+CARD_FILES = ("README.md", ".huggingface.yaml")  # the second overrides the first
+
+_BEGIN = re.compile(r"\s*---[\r\n]")  # these two are huggingface_hub's pattern in linear time
+_END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
+# Fields by which JSON, Parquet or CSV files would be read in part.
+_CHOOSE_RECORDS = (
+    "field", "filters", "columns", "sep", "delimiter", "header", "names", "column_names", "usecols",
+    "skiprows", "nrows", "skipfooter", "skipinitialspace", "quotechar", "quoting", "escapechar", "comment",
+    "encoding", "dialect",
+)  # fmt: skip
+
+
+def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
+    """Return the card's configurations by name. ValueError also for a card that `datasets` refuses."""
+    metadata: dict[str, Any] = {}
+    for name in CARD_FILES:
+        text = texts.get(name, "")
+        metadata |= _metadata(_front_matter(text) if name.endswith(".md") else text, name)
+    listed = metadata.get("configs") or []
+    if not isinstance(listed, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("config_name"), str) for entry in listed
+    ):
+        raise ValueError("the configs of its README.md: expected a list of entries with a config_name")
+    return {entry["config_name"]: _configuration(entry) for entry in listed}
+
+
+def _front_matter(text: str) -> str:
+    """Return the lines between the first line, `---`, and the next such line; "" if there is none."""
+    begin = _BEGIN.match(text)
+    end = _END.search(text, begin.end()) if begin else None
+    return text[begin.end() : end.start()] if begin and end else ""
+
+
+def _metadata(text: str, name: str) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = yaml.safe_load(text)
+    except Exception as error:  # YAML's errors, and Python's for tags with bad values
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f", line {line + 1} of it"
+        reason = getattr(error, "problem", None) or type(error).__name__
+        raise ValueError(f"the metadata of its {name} cannot be read{where}: {reason}") from None
+    if content is not None and not isinstance(content, dict):
+        raise ValueError(f"the metadata of its {name} cannot be read: expected names with values")
+    return content or {}
+
+
+def _configuration(entry: Mapping[str, Any]) -> Configuration:
+    folder = _relative(str(entry.get("data_dir") or ""))
+    given = entry.get("data_files")
+    patterns = {} if given is None else _patterns(given, entry["config_name"])
+    placed = {
+        split: [_relative(posixpath.join(folder, path)) for path in of] for split, of in patterns.items()
+    }
+    ignored = [field for field in _CHOOSE_RECORDS if entry.get(field) is not None]
+    return Configuration(folder, placed, bool(entry.get("default")), ignored)
+
+
+def _relative(path: str) -> str:
+    normal = posixpath.normpath(path)
+    return "" if normal == "." else normal
+
+
+def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
+    """Read `data_files`: a text, a list, or entries with split and path."""
+    entries = [("train", given)]
+    if isinstance(given, list) and all(
+        isinstance(entry, dict) and {*entry} == {"split", "path"} for entry in given
+    ):
+        entries = [(entry["split"], entry["path"]) for entry in given]
+    listed = [(split, [path] if isinstance(path, str) else path) for split, path in entries]
+    if (
+        not listed
+        or not all(isinstance(split, str) and isinstance(paths, list) and paths for split, paths in listed)
+        or not all(isinstance(path, str) for _, paths in listed for path in paths)
+        or len({split for split, _ in listed}) < len(listed)
+    ):
+        raise ValueError(
+            f"data_files of the configuration {configuration} in its README.md: expected patterns, or "
+            "entries with split and path, each split once"
+        )
+    return dict(listed)

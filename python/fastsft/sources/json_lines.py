@@ -1,6 +1,6 @@
-"""Records of Python objects as JSON text, read in blocks.
+"""Write Python records as JSON text, read in blocks.
 
-Imports nothing but the standard library: it is part of the process that reads Parquet files.
+Imports only the standard library, because the process that reads Parquet files uses this module.
 """
 
 from __future__ import annotations
@@ -15,49 +15,34 @@ _OBJECT = 2
 
 
 class JsonLines:
-    """Records of Python objects as one JSON line each, read in blocks.
+    """Python records as one JSON line each, read in blocks.
 
-    Scalars of numpy and torch are their values. Another object that is no JSON value counts as a number:
-    truthy, and not a text. Lone surrogates are written as escapes.
+    Scalars of numpy and torch become their values. Any other object without a JSON form becomes a number that
+    is truthy and no text. Lone surrogates are written as escapes.
     """
-
-    def __init__(self, records: Iterable[object]) -> None:
-        self._records = iter(records)
-        self._waiting = b""
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
-        parts, length = [self._waiting], len(self._waiting)
-        while length < size:
-            record = next(self._records, self)
-            if record is self:
-                break
-            parts.append(write_line(record))
-            length += len(parts[-1])
-        block = b"".join(parts)
-        self._waiting = block[size:]
-        return block[:size]
-
-
-class JsonArray:
-    """As JsonLines, but one array, in which a record may be any value; without records an empty one."""
 
     def __init__(self, records: Iterable[object]) -> None:
         self._chunks = self._write(records)
         self._waiting = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
-        while len(self._waiting) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._waiting += chunk
-        block, self._waiting = self._waiting[:size], self._waiting[size:]
-        return block
+        """Return at most `size` bytes; none at the end."""
+        parts, length = [self._waiting], len(self._waiting)
+        while length < size and (chunk := next(self._chunks, b"")):
+            parts.append(chunk)
+            length += len(chunk)
+        block = b"".join(parts)
+        self._waiting = block[size:]
+        return block[:size]
 
-    @staticmethod
-    def _write(records: Iterable[object]) -> Iterator[bytes]:
+    def _write(self, records: Iterable[object]) -> Iterator[bytes]:
+        return map(write_line, records)
+
+
+class JsonArray(JsonLines):
+    """Python records as one JSON array, read in blocks; a record may be any value."""
+
+    def _write(self, records: Iterable[object]) -> Iterator[bytes]:
         yield b"["
         for number, record in enumerate(records):
             yield (b"," if number else b"") + write_line(record)
@@ -65,18 +50,23 @@ class JsonArray:
 
 
 def write_line(record: object) -> bytes:
-    """A record as a JSON line."""
-    text = json.dumps(record, skipkeys=True, default=json_value, ensure_ascii=False)
+    """Return a record as a JSON line."""
+    return _encoded(record) + b"\n"
+
+
+def _encoded(value: object) -> bytes:
+    """Return JSON in UTF-8, or in ASCII if a text has lone surrogates: their escapes reach the reader."""
+    text = json.dumps(value, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
-        return text.encode() + b"\n"
+        return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(record, skipkeys=True, default=json_value).encode() + b"\n"
+        return json.dumps(value, skipkeys=True, default=json_value).encode()
 
 
 def json_value(value: object) -> bool | int | float:
-    """Value in JSON of an object that it has no form for.
+    """Return the JSON value of an object that has no JSON form.
 
-    A number that is neither 0 nor 1, which would say whether a message is learned.
+    The number is neither 0 nor 1, because these would say whether a message is learned.
     """
     item = getattr(value, "item", None)  # of arrays and tensors with one value
     if callable(item):
@@ -88,10 +78,10 @@ def json_value(value: object) -> bool | int | float:
 
 
 def without_fills(record: object) -> object:
-    """A table's record without keys whose value is null: a struct has all keys that any record has there.
+    """Drop the null values that a table fills in: a struct has all keys that any record has at that place.
 
-    The record's own keys stay, and so do items of lists. Of a message, the text stays too: that a text is
-    null is another fault than that it is missing.
+    The record's own keys stay, and so do items of lists. A message's null text stays, because a null text and
+    a missing text are different faults.
     """
     if not isinstance(record, Mapping):
         return record
@@ -116,16 +106,5 @@ def _of_struct(value: object) -> object:
 
 
 def write_conversations(sources: Sequence[object]) -> str:
-    """A JSON array of records with `sources` as their conversations, of any values, as in JsonLines."""
-    records = [{"conversations": source} for source in sources]
-    text = json.dumps(records, skipkeys=True, default=json_value, ensure_ascii=False)
-    return text if _encodes(text) else json.dumps(records, skipkeys=True, default=json_value)
-
-
-def _encodes(text: str) -> bool:
-    """False for lone surrogates, which only escapes can carry to the reader that reports them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Return a JSON array of records that have `sources` as their conversations."""
+    return _encoded([{"conversations": source} for source in sources]).decode()

@@ -1,8 +1,8 @@
-"""Reads Parquet or Arrow from standard input and writes its records as JSON lines; a process of its own.
+"""Read Parquet or Arrow from standard input and write its records as JSON lines; a separate program.
 
-Columns that no data format uses are not read: their value is 1. A few bytes of such a file may unpack to
-gigabytes, and only the system can keep a library from taking them: this process has a limit of memory.
-`sources/table_lines.py` is the other end. What is wrong is the last line of standard error.
+A small file can decompress to gigabytes, and only the system can stop a library from allocating them: the
+program runs under a memory limit. Columns that no data format uses are not read: their value is 1. Errors are
+the last line of standard error. `sources/file_formats.py` starts the program.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Protocol
 from fastsft.sources.json_lines import without_fills, write_line
 
 MEMORY_LIMIT = 3 << 29
-FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, between commas
-STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of names of columns that may say that a record is not learned
+FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # columns that data formats use, comma-separated
+STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of column names that may say that a record is not learned
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
-# A row takes some bits of a file, were it but for its length; so many are read in any case.
+# A row takes at least some bits of a file. _ALWAYS_ALLOWED rows are read from a file of any size.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
 
 
 def main() -> int:
-    """The exit status: 0, or 1 with a line on standard error."""
+    """Return the exit status: 0, or 1 with a line on standard error."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     try:
         _write_records()
@@ -37,7 +37,7 @@ def main() -> int:
             f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
         )
     except BrokenPipeError:
-        os._exit(1)  # nobody reads any more
+        os._exit(1)  # the reader is gone
     except Exception as error:
         return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
     return 0
@@ -66,7 +66,7 @@ def _parquet_batches() -> Iterator[tuple[Any, dict[str, int]]]:
 
 
 def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
-    """Of the stream that `datasets` saves, or of an Arrow file (Feather)."""
+    """Yield batches of an Arrow stream, which `datasets` saves, or of an Arrow file (Feather)."""
     from pyarrow import ipc
 
     if start != b"ARRO" and os.pread(0, 8, max(0, os.fstat(0).st_size - 8)) != _END_OF_STREAM:
@@ -90,7 +90,7 @@ def _file_batches(ipc: ModuleType) -> Iterator[Any]:
 
 
 class _Schema(Protocol):
-    """pyarrow's."""
+    """pyarrow's schema."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -106,7 +106,7 @@ class _RowGroup(Protocol):
 
 
 class _Metadata(Protocol):
-    """pyarrow's, of a Parquet file."""
+    """pyarrow's metadata of a Parquet file."""
 
     @property
     def num_row_groups(self) -> int: ...
@@ -114,14 +114,14 @@ class _Metadata(Protocol):
 
 
 def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
-    """The columns to read, and names of the others, with a value.
+    """Return the columns to read, and a value for each other column.
 
-    Read are known fields, lists of structs, and columns in whose name, or fields, something may say that a
-    record is not learned.
+    Columns to read are known fields, lists of structs, and columns whose name, or a field of theirs, may say
+    that a record is not learned.
     """
-    known = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
+    fields = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
-    used = [name for name, kind in types.items() if name in known or _is_list_of_structs(kind)]
+    used = [name for name, kind in types.items() if name in fields or _is_list_of_structs(kind)]
     if used:
         used += [name for name, kind in types.items() if name not in used and _may_mark(name, kind)]
     else:
@@ -131,8 +131,8 @@ def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
 
 def _may_mark(name: str, kind: object) -> bool:
     stems = os.environ.get(STEMS_VARIABLE, "").split(",")
-    words = (f"{name} {kind}" if str(kind).startswith("struct") else name).lower()
-    return any(stem in words for stem in stems if stem)
+    text = (f"{name} {kind}" if str(kind).startswith("struct") else name).lower()
+    return any(stem in text for stem in stems if stem)
 
 
 def _is_list_of_structs(kind: object) -> bool:
@@ -162,4 +162,4 @@ def _complain(text: str) -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # the library's threads are not waited for
+    os._exit(status)  # does not wait for the library's threads

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.lazy_names import lazy_names
+from fastsft.runtime.imports import lazy_names
 
 if TYPE_CHECKING:
     from fastsft.tokenizer.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Tokenizers of others, as far as fastsft reads and calls them."""
+"""Tokenizer classes of other libraries, as far as fastsft reads and calls them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeGuard
 
 
 class ChatTokenizer(Protocol):
-    """fastsft's Tokenizer, or any of transformers: what rows are made with."""
+    """fastsft's Tokenizer, or any tokenizer of transformers."""
 
     @property
     def eos_token_id(self) -> int | None: ...
@@ -18,10 +18,10 @@ class ChatTokenizer(Protocol):
 
 
 class NamedTokens(ChatTokenizer, Protocol):
-    """The same, with the tokens and the template that a run may set."""
+    """A ChatTokenizer with the tokens and the template that a run may set."""
 
     pad_token: str | None
-    chat_template: Any  # a text; of transformers also a dictionary of texts
+    chat_template: Any  # a text; in transformers also a dictionary of texts
 
     @property
     def unk_token(self) -> str | None: ...
@@ -32,7 +32,7 @@ class NamedTokens(ChatTokenizer, Protocol):
 
 
 class CallableTokenizer(ChatTokenizer, Protocol):
-    """A tokenizer of transformers: called with a text or a list of texts, it gives `input_ids`."""
+    """A transformers tokenizer: called with a text or a list, it returns `input_ids`."""
 
     @property
     def bos_token_id(self) -> int | None: ...
@@ -42,7 +42,7 @@ class CallableTokenizer(ChatTokenizer, Protocol):
 
 
 class AddedToken(Protocol):
-    """Of the tokenizers library."""
+    """An AddedToken of the tokenizers library."""
 
     @property
     def content(self) -> str: ...
@@ -94,7 +94,7 @@ class SlowTokenizer(Protocol):
 
 
 class BackendModel(Protocol):
-    """A model of the tokenizers library; a class of a script's may have none of its names."""
+    """A model of the tokenizers library; a script's own class may lack all of these names."""
 
     def tokenize(self, sequence: str, /) -> Sequence[Any]: ...
 
@@ -114,14 +114,14 @@ class Backend(Protocol):
 
 
 class FastTokenizer(Protocol):
-    """A tokenizer of transformers around one of the tokenizers library."""
+    """A transformers tokenizer that wraps one of the tokenizers library."""
 
     backend_tokenizer: Backend
     truncation_side: str
 
 
 def is_callable(tokenizer: object) -> TypeGuard[CallableTokenizer]:
-    """True for one of transformers, or what looks like one."""
+    """True for a transformers tokenizer, or a similar object."""
     return callable(tokenizer)
 
 
@@ -135,10 +135,10 @@ def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
 
 
 def is_fast(tokenizer: object) -> TypeGuard[FastTokenizer]:
-    """True where a tokenizer of the tokenizers library, or what looks like one, is inside."""
+    """True if the object wraps a `tokenizers` tokenizer, or a similar object."""
     return hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
 
 
 def is_backend(value: object) -> TypeGuard[Backend]:
-    """True for a tokenizer of the tokenizers library, or what looks like one."""
+    """True for a `tokenizers` tokenizer, or a similar object."""
     return hasattr(value, "get_added_tokens_decoder")

@@ -1,8 +1,9 @@
-"""Runs a tokenizer.json in the `tokenizers` library; a process of its own, with limits of time and memory.
+"""Run a tokenizer.json in the `tokenizers` library; a separate program, with time and memory limits.
 
-The file comes from a model directory and is not trusted: its patterns may never end, its normalizers may
-double a text thirty times. Imports nothing but `tokenizers` and the standard library.
-`tokenizer/library_process.py` is the other end, and says what requests and answers are.
+The file is untrusted: its patterns may never end, and its normalizers may double a text thirty times. Imports
+only `tokenizers` and the standard library. A request is a letter, a size (8 bytes) and so many bytes; an
+answer likewise, with + before a result and - before a reason. `tokenizer/library_tokenizer.py` sends the
+requests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
-LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000  # of processor time
+LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000  # processor time
 HEAD = struct.Struct("<cQ")
 
 
@@ -52,7 +53,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """The signal ends the process, also inside the library."""
+    """Let a signal end the process after `seconds` of computing, even inside the library."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -65,11 +66,11 @@ def _send(status: bytes, payload: bytes) -> None:
         sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os._exit(1)  # the run is gone; the interpreter would write the rest once more
+        os._exit(1)  # the run is gone; without this the interpreter would flush again
 
 
 class Library:
-    """The tokenizer, and what is asked of it once (`hello`)."""
+    """The tokenizer, and its fixed properties (`hello`)."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         import tokenizers
@@ -89,30 +90,30 @@ class Library:
 
     def _add_tokens(self, tokenizers: ModuleType, added: list[dict[str, Any]]) -> None:
         in_file = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
-        known, chosen = set(in_file), []
+        texts, chosen = set(in_file), []
         for given in added:
             text = given["token"]["content"]
-            if text not in known or given["replaces_file" if text in in_file else "replaces_other"]:
+            if text not in texts or given["replaces_file" if text in in_file else "replaces_other"]:
                 chosen.append(tokenizers.AddedToken(**given["token"]))
-                known.add(text)
+                texts.add(text)
         self._tokenizer.add_tokens(chosen)
 
     def _around(self) -> tuple[list[int], list[int]]:
-        """The ids in front of a text and those after it."""
+        """Return the ids added before a text and those added after it."""
         encoding = self._tokenizer.encode("a")
         places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
         first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
         return encoding.ids[:first], encoding.ids[last + 1 :]
 
     def answer(self, kind: bytes, payload: bytes) -> bytes:
-        """E: encode; P: encode, special tokens as plain text; D and S: decode, S without special tokens."""
+        """Answer E: encode; P: encode without special tokens; D, S: decode, S without special tokens."""
         if kind in (b"D", b"S"):
             text: str = self._tokenizer.decode(array("I", payload).tolist(), skip_special_tokens=kind == b"S")
             return text.encode("utf-8", "surrogatepass")
         return self._encode(payload.decode(), kind == b"P")
 
     def _encode(self, data: str, as_plain: bool) -> bytes:
-        """Id, first byte and end of each token, as unsigned numbers of 32 bits."""
+        """Return id, first byte and end of each token, as unsigned 32-bit numbers."""
         self._tokenizer.encode_special_tokens = as_plain
         encoding = self._tokenizer.encode(data, add_special_tokens=False)
         bytes_before = [0]

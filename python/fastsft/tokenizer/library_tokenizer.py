@@ -1,29 +1,37 @@
-"""Tokenizers that fastsft does not reproduce natively, run by the `tokenizers` library."""
+"""Tokenizers that fastsft does not reproduce natively, run by the `tokenizers` library in a worker."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import signal
+import subprocess
+import threading
+from array import array
+from collections.abc import Sequence
+from typing import Any
 
 from fastsft import _C
-from fastsft.tokenizer.library_process import LibraryProcess
+from fastsft.runtime.worker import Deadline, Worker
+from fastsft.tokenizer.library_program import BYTES_A_SECOND, HEAD, LOAD_SECONDS, MEMORY_LIMIT, TEXT_SECONDS
 from fastsft.tokenizer.settings import TokenizerSettings
 
 _MAX_PATTERN = 10_000
-_MAX_GROWTH = 256  # what the replacements of a file may make of a character
+_MAX_GROWTH = 256  # most characters that a file's replacements may make from one
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 def library_tokenizer(
     text: str, settings: TokenizerSettings, where: str = "tokenizer.json"
 ) -> _C.LibraryTokenizer:
-    """The tokenizer.json `text` with the interface of the native tokenizers.
+    """Return the tokenizer.json `text` with the interface of the native tokenizers.
 
-    The library runs in a process with limits of time and memory. Byte ranges are the library's, widened so
-    that they cover the text. ValueError naming `where` for a file that the library refuses, for a pattern
-    that may take exponential time, and for more around a text than BOS and EOS; later for a text that the
-    library cannot encode within the limits.
+    The library runs in a process with time and memory limits. Byte ranges are the library's, widened to cover
+    the text. ValueError naming `where` for a file that the library refuses, for a pattern that may take
+    exponential time, and for more than BOS and EOS around a text; later for a text that the library cannot
+    encode within the limits.
     """
     content = json.loads(text)
     check_patterns(content)
@@ -54,7 +62,7 @@ def library_tokenizer(
 
 
 def check_patterns(section: object) -> None:
-    """Refuses regular expressions that a hostile file could stop a run with."""
+    """Refuse regular expressions with which a hostile file could stop a run."""
     values = section.values() if isinstance(section, dict) else section if isinstance(section, list) else ()
     for value in values:
         if isinstance(value, (dict, list)):
@@ -71,7 +79,7 @@ def check_patterns(section: object) -> None:
 
 
 def check_growth(content: object) -> None:
-    """Refuses replacements that, one after the other, multiply a text: thirty doublings fill any memory."""
+    """Refuse replacements that together multiply a text: thirty doublings fill any memory."""
     for name in ("normalizer", "decoder"):
         growth = _growth(content.get(name) if isinstance(content, dict) else None)
         if growth > _MAX_GROWTH:
@@ -91,14 +99,14 @@ def _growth(section: object) -> float:
     if section.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(text, str):
         return inside
     replaced = pattern.get("String")
-    # A pattern may match nothing, too: between two characters.
+    # A pattern may also match the empty text between two characters.
     once = len(text) / len(replaced) if isinstance(replaced, str) and replaced else len(text) + 1.0
     return inside * max(1.0, once)
 
 
 def _repeats_a_repeat(pattern: str) -> bool:
-    """A group that repeats, with something inside that repeats: time can double with every character."""
-    open_groups = [False]  # of each, whether something in it repeats
+    """True if a repeated group contains a repetition: time can double with every character."""
+    open_groups = [False]  # for each: does it contain a repetition?
     at = 0
     while at < len(pattern):
         if pattern[at] == "\\":
@@ -124,7 +132,7 @@ def _repeats_a_repeat(pattern: str) -> bool:
 
 
 def _end_of_class(pattern: str, at: int) -> int:
-    """After the "]" of the class of characters that begins at `at`; classes may be inside it."""
+    """Return the position after the "]" of the character class that begins at `at`; classes may nest."""
     depth = 0
     while at < len(pattern):
         depth += (pattern[at] == "[") - (pattern[at] == "]")
@@ -145,7 +153,7 @@ def _check_dropout(content: object) -> None:
 
 
 def _with_prefix_space(content: object, settings: TokenizerSettings) -> str:
-    """The file's text, its ByteLevel pre-tokenizer set as transformers sets it by tokenizer_config.json."""
+    """Return the file's text with ByteLevel's prefix space as tokenizer_config.json sets it."""
     section = content.get("pre_tokenizer") if isinstance(content, dict) else None
     if isinstance(section, dict) and section.get("type") == "ByteLevel":
         given = settings.add_prefix_space
@@ -170,7 +178,7 @@ def _given(given: _C.GivenToken) -> dict[str, object]:
 
 
 def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bool, bool]:
-    """True if BOS is put in front of a text, and True if EOS is put after it, by the ids there."""
+    """Return whether BOS is added before a text, and whether EOS is added after it."""
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]
     if len(after) == 1 and named.eos < 0:
@@ -181,3 +189,90 @@ def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bo
         f"tokenizer.json: it puts the ids {before} in front of a text and {after} after it, more than "
         "bos_token and eos_token"
     )
+
+
+# Processor time is limited; this much later on the clock the process counts as stuck.
+_PATIENCE = 20.0
+
+
+class LibraryProcess:
+    """A tokenizer in the library's process, which restarts after a fork and after its end.
+
+    job: the file's text and the tokens added to it (`library_program.Library`). where: begins messages.
+    Requests of several threads wait for each other. ValueError for a text that the library refuses or does
+    not finish.
+    """
+
+    def __init__(self, job: dict[str, Any], where: str) -> None:
+        self._job, self._where = json.dumps(job).encode(), where
+        self._worker: Worker | None = None
+        self._owner, self._lock = os.getpid(), threading.Lock()
+        self.hello: dict[str, Any] = {}
+        with self._lock:
+            self._start()
+
+    def encode(self, text: str, as_plain: bool) -> list[tuple[int, int, int]]:
+        """Return id, first byte and end of each token."""
+        flat = array("I", self._ask(b"P" if as_plain else b"E", text.encode()))
+        return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        """Return the text of ids."""
+        answer = self._ask(b"S" if skip_special_tokens else b"D", array("I", ids).tobytes())
+        return answer.decode("utf-8", "surrogatepass")
+
+    def close(self) -> None:
+        """End the process; a later request starts another."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _ask(self, kind: bytes, payload: bytes) -> bytes:
+        if self._owner != os.getpid():  # after a fork the worker is the parent's
+            self._owner, self._lock, self._worker = os.getpid(), threading.Lock(), None
+        with self._lock:
+            worker = self._worker or self._start()
+            return self._exchange(worker, kind, payload, TEXT_SECONDS + len(payload) / BYTES_A_SECOND)
+
+    def _start(self) -> Worker:
+        variables = {"TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "2"}
+        self._worker = Worker(
+            "fastsft.tokenizer.library_program", ("tokenizers",), variables, stderr=subprocess.DEVNULL
+        )
+        self.hello = json.loads(self._exchange(self._worker, b"L", self._job, LOAD_SECONDS))
+        return self._worker
+
+    def _exchange(self, worker: Worker, kind: bytes, payload: bytes, seconds: float) -> bytes:
+        deadline = Deadline(worker.process, math.inf, 4 * seconds + _PATIENCE)
+        try:
+            worker.send(HEAD.pack(kind, len(payload)) + payload)
+            head = worker.receive(HEAD.size, deadline)
+            status, size = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 1)
+            answer = worker.receive(size, deadline)
+            ended = len(answer) < size
+        except (OSError, TimeoutError):
+            ended = True
+        except BaseException:
+            self.close()  # its next answer would be taken for another request's
+            raise
+        if ended:
+            raise ValueError(self._told(self._end_of(worker.process, seconds), kind, payload))
+        if status != b"+":
+            if kind == b"L":
+                self.close()
+            raise ValueError(self._told(f"refuses it: {answer.decode('utf-8', 'replace')}", kind, payload))
+        return answer
+
+    def _told(self, what: str, kind: bytes, payload: bytes) -> str:
+        text = "" if kind == b"L" else f" [a text of {len(payload)} bytes]"
+        return f"{self._where}: the tokenizers library {what}{text}"
+
+    def _end_of(self, process: subprocess.Popen[bytes], seconds: float) -> str:
+        try:
+            status = process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            status = None
+        self.close()
+        if status is None or status == -signal.SIGPROF:
+            return f"takes more than {seconds:g} s for it; such a pattern or normalizer may never end"
+        return f"ended with status {status}, as with more than {MEMORY_LIMIT >> 20} MiB of memory"

@@ -1,18 +1,19 @@
-"""Settings in the files next to a tokenizer.json, read as transformers' fast tokenizers read them."""
+"""Read the settings next to a tokenizer.json as transformers' fast tokenizers read them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastsft import _C
-from fastsft.runtime.regular_files import file_inside, read_json_object, read_text
-from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
+from fastsft.runtime.regular_files import file_inside, read_json_object
+
+if TYPE_CHECKING:
+    from fastsft import _C
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
-# What the classes of transformers 4.57 take for a name that the files leave out.
+# Defaults of transformers 4.57's classes for tokens that the files do not name.
 _DEFAULTS = {
     "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
@@ -25,8 +26,8 @@ _CLASSES = {
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
 }
-# Classes that put BOS and EOS around a text by add_bos_token and add_eos_token, whatever the file says; with
-# what they take for these and for the named tokens where the config leaves them out.
+# Classes that add BOS and EOS by add_bos_token and add_eos_token, whatever tokenizer.json says; with their
+# defaults for both.
 _AROUND = {
     "CodeLlamaTokenizer": (True, False),
     "CohereTokenizer": (True, False),
@@ -39,9 +40,9 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 @dataclass
 class TokenizerSettings:
-    """`named`: texts by name ("bos_token", ...). `added`: what comes to the file's tokens (_C.GivenToken).
+    """named: special tokens by name ("bos_token", ...). added: tokens added to the file's.
 
-    adds_bos, adds_eos: whether these go around a text; None for what the file's post-processor says.
+    adds_bos, adds_eos: True if they go around a text; None if the file's post-processor decides.
     """
 
     named: dict[str, str] = field(default_factory=dict)
@@ -52,10 +53,11 @@ class TokenizerSettings:
     legacy: bool = True
     model_max_length: int | None = None
     padding_side: str = "right"
-    chat_template: str | None = None
 
     def native(self) -> _C.JsonTokenizerSettings:
-        """The same for the core."""
+        """Return the same settings for the core."""
+        from fastsft import _C
+
         settings = _C.JsonTokenizerSettings()
         settings.added = self.added
         settings.add_prefix_space = self.add_prefix_space
@@ -67,7 +69,7 @@ class TokenizerSettings:
 
 
 def read_settings(directory: Path) -> TokenizerSettings:
-    """Of tokenizer_config.json and the older files; ValueError when one is damaged."""
+    """Read tokenizer_config.json and the older files; ValueError for a damaged file."""
     config = read_config(directory)
     if config.get("split_special_tokens"):
         raise ValueError(
@@ -90,63 +92,17 @@ def read_settings(directory: Path) -> TokenizerSettings:
         legacy=bool(config.get("legacy", True)),
         model_max_length=_length(config.get("model_max_length")),
         padding_side=config.get("padding_side") or "right",
-        chat_template=read_chat_template(directory),
     )
 
 
-def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """The Jinja text of a model directory: chat_template.jinja, else chat_template of tokenizer_config.json.
-
-    name: which of several named ones; "default" when None. None when there is no template.
-    ValueError for a name that is not there and for a config that cannot be read.
-    """
-    folder, wanted = Path(directory), name or "default"
-    next_to_it = _template_file(folder, wanted)
-    if next_to_it is not None:
-        return read_text(next_to_it, what="a chat template")
-    texts = _templates_of_config(folder)
-    if name is not None and wanted not in texts:
-        known = ", ".join(map(str, texts)) or "no chat template"
-        raise ValueError(f"--chat_template_name: got {name!r}; the model has {known}")
-    return texts.get(wanted)
-
-
-def read_tool_template(directory: str | Path) -> str | None:
-    """The Jinja text of the template `tool_use`, which transformers takes for a chat with tools; or None.
-
-    A chat_template.jinja hides those of tokenizer_config.json.
-    """
-    folder = Path(directory)
-    next_to_it = _template_file(folder, TOOL_TEMPLATE)
-    if next_to_it is not None:
-        return read_text(next_to_it, what="a chat template")
-    hides = _template_file(folder, "default") is not None
-    return None if hides else _templates_of_config(folder).get(TOOL_TEMPLATE)
-
-
-def _template_file(folder: Path, name: str) -> Path | None:
-    in_folder = f"additional_chat_templates/{name}.jinja"
-    return file_inside(folder, "chat_template.jinja" if name == "default" else in_folder)
-
-
-def _templates_of_config(folder: Path) -> dict[str, str]:
-    found = read_config(folder).get("chat_template")
-    if isinstance(found, list):
-        items = [item for item in found if isinstance(item, dict)]
-        pairs = [(item.get("name"), item.get("template")) for item in items]
-    else:
-        pairs = [("default", found)]
-    return {key: text for key, text in pairs if isinstance(key, str) and isinstance(text, str)}
-
-
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object of a model directory, empty when there is no file. ValueError as `file_inside`."""
+    """Read a JSON object of a model directory; empty without a file. ValueError as `file_inside`."""
     found = file_inside(path.parent, path.name)
     return {} if found is None else read_json_object(found)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """tokenizer_config.json, empty when there is none. ValueError names a field of another type."""
+    """Read tokenizer_config.json; empty without a file. ValueError names a field of a wrong type."""
     path = directory / "tokenizer_config.json"
     return _checked(read_object(path), path)
 
@@ -185,7 +141,7 @@ def _is_id(text: str) -> bool:
 
 
 def text_of(token: object, name: str = "a special token") -> str:
-    """The text of a special token, which is a text or an object with "content". ValueError with `name`."""
+    """Return the text of a special token: a text, or an object with "content". ValueError with `name`."""
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
         got = f"{token!r:.80}"
@@ -196,7 +152,7 @@ def text_of(token: object, name: str = "a special token") -> str:
 
 
 def tokenizer_class(directory: Path) -> str:
-    """The class of transformers' slow tokenizer that the files ask for; empty where they name none."""
+    """Return the class of transformers' slow tokenizer that the files name; "" if they name none."""
     return _class_of(directory, read_config(directory))
 
 
@@ -217,7 +173,9 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
 def _added_tokens(
     directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
 ) -> list[_C.GivenToken]:
-    """In the order in which transformers gives them ids (tokenization_utils_base.py, _from_pretrained)."""
+    """Return added tokens in the order of transformers' ids (tokenization_utils_base.py,
+    _from_pretrained).
+    """
     extra = config.get("additional_special_tokens") or []
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
@@ -230,8 +188,8 @@ def _added_tokens(
     else:
         given = [_given(decoder[key], True) for key in sorted(decoder, key=int)]
         settled = {text_of(token) for token in decoder.values()}
-    # Flags of a named token that tokenizer.json or the decoder knows do not count; without a decoder
-    # only its own file can know one. Of an additional token they do, but for the text of a named one.
+    # Flags of a named token are ignored if tokenizer.json or added_tokens_decoder has the token. Flags of an
+    # additional token count, unless a named token has the same text.
     for token in filter(None, named.values()):
         counts = isinstance(token, dict) and text_of(token) not in settled
         given.append(_given(token, counts and decoder is not None, counts))
@@ -252,6 +210,8 @@ def _token_ids(path: Path) -> dict[str, int]:
 def _given(
     token: object, replaces_file: bool = False, replaces_other: bool | None = None, **flags: bool
 ) -> _C.GivenToken:
+    from fastsft import _C
+
     special = flags.get("special", True)
     fields = token if isinstance(token, dict) else {"normalized": not special, "special": special}
     values = [bool(fields.get(flag, flag == "special")) for flag in _FLAGS]

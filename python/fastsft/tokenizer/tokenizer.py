@@ -9,27 +9,35 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
-from fastsft.tokenizer.both_words import write_tokenizer_words
-from fastsft.tokenizer.byte_pair_files import has_byte_pair_files
-from fastsft.tokenizer.json_tokenizer import load_byte_pair_tokenizer, load_json_tokenizer
-from fastsft.tokenizer.kept_files import NAMES, KeptFiles
-from fastsft.tokenizer.settings import read_chat_template, read_settings
-from fastsft.tokenizer.trained_template import TEMPLATES, TrainedTemplate
+from fastsft.tokenizer.files import (
+    NAMES,
+    TEMPLATES,
+    KeptFiles,
+    TrainedTemplate,
+    read_chat_template,
+    write_compatible_config,
+)
+from fastsft.tokenizer.json_tokenizer import (
+    has_byte_pair_files,
+    load_byte_pair_tokenizer,
+    load_json_tokenizer,
+)
+from fastsft.tokenizer.settings import read_settings
 
-_NO_LENGTH = int(1e30)  # what transformers says when a directory names no length
+_NO_LENGTH = int(1e30)  # transformers' value if a directory names no length
 
 
 class Tokenizer:
     """The tokenizer of a Hugging Face model directory.
 
-    From tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. From
-    tokenizer.json: the ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2
-    and 3 runs natively, another one in the library, and a line says so. From vocab.json and merges.txt of a
-    GPT2Tokenizer (OPT, GPT-2) or Qwen2Tokenizer: as the tokenizer.json that transformers makes of them.
+    tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. tokenizer.json: the
+    ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2 and 3 runs natively,
+    any other in the library, with a warning. vocab.json and merges.txt of a GPT2Tokenizer (OPT, GPT-2) or
+    Qwen2Tokenizer: the ids of the tokenizer.json that transformers makes from them.
 
-    `model_max_length`: ids a row may have. `padding_side`: "right" or "left". `vocab_size` counts added
-    tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of the named tokens:
-    `bos_token_id`, `bos_token` and so on; None where missing.
+    `model_max_length`: most ids of a row. `padding_side`: "right" or "left". `vocab_size` includes added
+    tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of named tokens:
+    `bos_token_id`, `bos_token` and so on; None if missing.
     """
 
     def __init__(
@@ -43,7 +51,7 @@ class Tokenizer:
     ) -> None:
         self.native = native
         self.directory = Path(directory).absolute()
-        self.files = KeptFiles.of(directory)
+        self.files = KeptFiles.from_directory(directory)
         self.legacy = native.legacy
         self.add_bos_token: bool = native.adds_bos
         self.add_eos_token: bool = native.adds_eos
@@ -61,10 +69,11 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, and the JSON files next to it.
+        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, with the JSON files next to
+        them.
 
-        The options replace what the files say. ValueError when the files are damaged, ask for something that
-        nobody reproduces, or there are none.
+        The options override the files. ValueError if the files are missing, damaged, or ask for unsupported
+        features.
         """
         root = Path(directory)
         if not root.is_dir():
@@ -82,7 +91,7 @@ class Tokenizer:
         elif (root / "tokenizer.json").exists() or has_byte_pair_files(root):
             tokenizer = cls._from_json(root)
         else:
-            tokenizer = cls._from_model(root)  # which says that there is none
+            tokenizer = cls._from_model(root)  # raises: no tokenizer file
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -111,16 +120,16 @@ class Tokenizer:
             root,
             model_max_length=settings.model_max_length,
             padding_side=settings.padding_side,
-            chat_template=settings.chat_template,
+            chat_template=read_chat_template(root),
         )
 
     def encode(
         self, text: str, add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[int]:
-        """The ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
+        """Return the ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
 
-        `add_special_tokens` puts BOS in front and EOS at the end where the tokenizer's settings say so.
-        ValueError for a text with a lone surrogate.
+        `add_special_tokens` adds BOS and EOS as the tokenizer's settings say. ValueError for a lone
+        surrogate.
         """
         ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
@@ -128,26 +137,28 @@ class Tokenizer:
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
-        """`encode` of each text, on several threads."""
+        """Encode each text, on several threads."""
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
         self, text: str, *, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids and, for each, the bytes [begin, end) of the text in UTF-8; together they cover the text."""
+        """Return ids and, for each, the UTF-8 bytes [begin, end) of the text; together they cover the
+        text.
+        """
         return self.native.encode_with_offsets(text.encode(), split_special_tokens)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """The text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
+        """Return the text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """The id of a token by its text in the vocabulary; None when it is not there."""
+        """Return a token's id by its text in the vocabulary; None if it is missing."""
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """The texts of ids as the vocabulary writes them."""
+        """Return the texts of ids as in the vocabulary."""
         return [self.native.token_text(int(i)) for i in ids]
 
     @property
@@ -191,16 +202,16 @@ class Tokenizer:
 
     @pad_token.setter
     def pad_token(self, token: str | None) -> None:
-        found = -1 if token is None else self.native.find_token(token)
-        if token is not None and found < 0:
+        token_id = -1 if token is None else self.native.find_token(token)
+        if token is not None and token_id < 0:
             raise ValueError(f'pad_token "{token}" is not in the vocabulary')
-        self._pad_token_id = found
+        self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:
-        """Write the files as they were when they were loaded, with pad_token, model_max_length, padding_side.
+        """Write the files as they were loaded, with pad_token, model_max_length and padding_side updated.
 
-        After training also the chat template of the labels, where the files have another (trained_template).
-        Returns the names of the files written.
+        After training, also the chat template of the labels, if the files have another (trained_template).
+        Returns the names of written files.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
@@ -211,7 +222,7 @@ class Tokenizer:
         }
         _patch(target / "tokenizer_config.json", {**changes, "pad_token": self.pad_token})
         _patch(target / "special_tokens_map.json", {"pad_token": self.pad_token})
-        write_tokenizer_words(target)
+        write_compatible_config(target)
         written = [] if self.trained_template is None else self.trained_template.write(target)
         others = sorted((target / TEMPLATES).glob("*.jinja"))
         return [
@@ -238,7 +249,7 @@ def _content(token: object) -> object:
 
 def _patch(path: Path, changes: dict[str, object]) -> None:
     """Replace the values that differ; a file without differences keeps its bytes."""
-    known = read_json_object(path) if path.exists() else {}
-    differing = {key: value for key, value in changes.items() if _content(known.get(key)) != value}
+    content = read_json_object(path) if path.exists() else {}
+    differing = {key: value for key, value in changes.items() if _content(content.get(key)) != value}
     if differing:
-        replace_file(path, json.dumps({**known, **differing}, indent=2, ensure_ascii=False) + "\n")
+        replace_file(path, json.dumps({**content, **differing}, indent=2, ensure_ascii=False) + "\n")

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 _log = logging.getLogger("fastsft")
 Values = Mapping[str, object]  # a log_history entry

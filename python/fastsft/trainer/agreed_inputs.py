@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fastsft.data.cache_directory import cache_directory
-from fastsft.data.item_digest import digest_of_items, fingerprint_of
-from fastsft.data.sampled_digest import sampled_digest
-from fastsft.data.token_cache import tokenizer_digest
+from fastsft.data.digests import digest_of_items, fingerprint_of, sampled_digest
+from fastsft.data.token_cache import cache_directory, tokenizer_digest
 from fastsft.model.weight_identity import weight_digests, weights_location
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import Facts, compare, start_facts
 from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.sources.data_files import data_files
 
 if TYPE_CHECKING:

@@ -10,11 +10,16 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.data.batch_reads import BatchReader, EpochReads, ReadPosition, draw_loader_seed
+from fastsft.data.batch_reads import (
+    BatchReader,
+    EpochReads,
+    ReadPosition,
+    check_ids,
+    draw_loader_seed,
+    join_batches,
+)
 from fastsft.data.item_rules import ItemRules
-from fastsft.data.joined_batches import check_ids, join_batches
-from fastsft.data.known_lengths import untouched_rows
-from fastsft.data.token_rows import TokenRows
+from fastsft.data.token_rows import TokenRows, untouched_rows
 from fastsft.planning.run_plan import EpochGroups, single_step, step_source
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.exchange import AllOrNone
@@ -84,11 +89,11 @@ class Batches:
         self._foreign, self._position, self._is_restored = foreign, None, states is not None
         if states is None:
             return
-        RandomState.of_json(states).set()
+        RandomState.from_json(states).set()
         reading = states.get("reading")
         if reading is not None:
-            ahead = reading["ahead"] and RandomState.of_json(reading["ahead"])
-            self._position = ReadPosition(RandomState.of_json(reading["epoch"]), ahead)
+            ahead = reading["ahead"] and RandomState.from_json(reading["ahead"])
+            self._position = ReadPosition(RandomState.from_json(reading["epoch"]), ahead)
 
     def position(self) -> ReadPosition | None:
         """Return the random states from which rows are read again that were read ahead; None: no reading."""

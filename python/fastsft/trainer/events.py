@@ -18,7 +18,7 @@ from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.originals.functions import is_defined_there, is_written_in, plain
 from fastsft.ranks.process_group import gather_objects, host_collective
-from fastsft.runtime.place import launch
+from fastsft.runtime.launch import launch
 from fastsft.trainer.schedule import metric_key
 from fastsft.trainer.signals import SignalGuard
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.rank0_first import while_first_works
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.new_files import NewFile, fresh_file
-from fastsft.runtime.place import launch
 from fastsft.runtime.timeouts import deadline
 
 if TYPE_CHECKING:

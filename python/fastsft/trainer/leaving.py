@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fastsft import _C
 from fastsft.runtime.errors import Interrupted
+from fastsft.runtime.interactive import is_interactive
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import is_interactive, launch
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.signals import EXIT_BASE
 

@@ -12,8 +12,8 @@ from fastsft.planning.plan_choice import Kept, Room, plan_of_run
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import compare
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.runtime.place import launch
 from fastsft.trainer.agreed_inputs import agree_on_rows
 
 if TYPE_CHECKING:

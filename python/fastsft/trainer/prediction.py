@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.data.padded_items import PaddedBatch
+from fastsft.data.item_rows import PaddedBatch
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.config import json_text
 from fastsft.planning.device_memory import rank_memory, size_text

@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastsft.data.batch_reads import BatchReader, ReadBatch
+from fastsft.data.batch_reads import BatchReader, ReadBatch, check_ids, join_batches
 from fastsft.data.collators import Collation, only_stacks
+from fastsft.data.epoch_order import as_read, evaluation_order, training_order
+from fastsft.data.interfaces import is_table
+from fastsft.data.item_rows import PaddedBatch
 from fastsft.data.item_rules import ItemRules
-from fastsft.data.joined_batches import check_ids, join_batches
-from fastsft.data.known_lengths import is_table
 from fastsft.data.loaders import Collator, StackRows, eval_loader, train_loader
-from fastsft.data.padded_items import PaddedBatch
-from fastsft.data.read_orders import as_read, evaluation_order, training_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.ranks.exchange import AllOrNone
 
@@ -40,11 +39,13 @@ class RowReader:
         """Return what is known of the rows of `dataset` before they are read. Collective."""
         setup = self._setup
         collated = not only_stacks(setup.data_collator)
-        rules = ItemRules.of(setup.args, setup.data_collator, setup.tokenizer, setup.model)
+        rules = ItemRules.from_trainer(setup.args, setup.data_collator, setup.tokenizer, setup.model)
         rules.needs_labels = needs_labels
         agreement = AllOrNone("looking at a data set")
         rows = agreement.attempt(
-            lambda: TokenRows.of(dataset, setup.args.model_max_length, collated=collated, rules=rules)
+            lambda: TokenRows.from_dataset(
+                dataset, setup.args.model_max_length, collated=collated, rules=rules
+            )
         )
         known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
         assert rows is not None

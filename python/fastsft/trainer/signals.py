@@ -15,10 +15,10 @@ from types import FrameType, TracebackType
 
 from fastsft.originals.functions import described
 from fastsft.ranks import process_group as launcher
+from fastsft.runtime.launch import launch, launch_or_alone
 from fastsft.runtime.messages import tell, warn_once
-from fastsft.runtime.needed_threads import start_needed
-from fastsft.runtime.place import launch, launch_or_alone
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.terminal import say
+from fastsft.runtime.threads import start_needed
 
 EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

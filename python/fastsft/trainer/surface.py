@@ -17,8 +17,8 @@ from fastsft.model.card import write_model_card
 from fastsft.model.model_save import save_given_weights, save_model_directory
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.reporting.throughput import work_of
-from fastsft.runtime.place import launch
-from fastsft.runtime.standard_streams import say
+from fastsft.runtime.launch import launch
+from fastsft.runtime.terminal import say
 from fastsft.trainer.compat.accelerator import Accelerator
 from fastsft.trainer.compat.names import SetupValue, View, missing
 from fastsft.trainer.compat.views import OptimizerView, ScheduleView

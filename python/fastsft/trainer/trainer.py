@@ -23,7 +23,7 @@ from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.progress import Progress
 from fastsft.reporting.throughput import work_of
 from fastsft.runtime.devices import use_device
-from fastsft.runtime.place import script_may_run
+from fastsft.runtime.launch import script_may_run
 from fastsft.runtime.timeouts import deadline
 from fastsft.trackers.tracker import make_trackers
 from fastsft.trainer import loop

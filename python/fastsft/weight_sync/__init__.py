@@ -1,6 +1,6 @@
 """Weights to rollout engines: sharded save, upload and broadcast for RL training. docs/weight_sync.md."""
 
-from fastsft.runtime.lazy_names import lazy_names
+from fastsft.runtime.imports import lazy_names
 
 # Loaded when asked for: importing fastsft.weight_sync imports neither torch nor Ray.
 _HOMES = {

@@ -21,11 +21,10 @@ from fastsft.model.config_words import in_both_words
 from fastsft.model.model_config import write_both_words
 from fastsft.ranks.exchange import Message
 from fastsft.runtime.file_calls import repeated
-from fastsft.runtime.folders import make_folders, opened_folder, sync_folder
-from fastsft.runtime.new_files import NewFile
-from fastsft.runtime.private_files import files_of
+from fastsft.runtime.new_files import NewFile, make_folders, opened_folder, sync_folder
+from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import kind_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.tokenizer.files import write_compatible_config
 from fastsft.weight_sync.engine import state_of
 from fastsft.weight_sync.interfaces import Engine
 
@@ -196,7 +195,7 @@ def huggingface_files(
                 _save_config(config, folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
-                write_tokenizer_words(folder)
+                write_compatible_config(folder)
 
         content = {name: text.encode() for name, text in (texts or {}).items()}
         state.huggingface_files = (key, {**content, **files_of(write)})

@@ -16,7 +16,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.model.model_save import digest_tuple, joined_digests, range_tuple
 from fastsft.ranks.exchange import Message, StoreExchange
-from fastsft.runtime.protected import removed
+from fastsft.runtime.file_calls import removed
 from fastsft.weight_sync.agreement import other_model
 from fastsft.weight_sync.files import (
     TEMPORARY,

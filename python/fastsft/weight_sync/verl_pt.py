@@ -17,9 +17,8 @@ import torch
 
 from fastsft import _C
 from fastsft.ranks.exchange import Message
-from fastsft.runtime.named_entries import check_named
 from fastsft.runtime.new_files import NewFile
-from fastsft.runtime.plain_pickle import Inert, Maker, PlainPickleError
+from fastsft.runtime.plain_pickle import Inert, Maker, PlainPickleError, check_named
 from fastsft.runtime.torch_archive import read_archive
 from fastsft.weight_sync.files import Written, temporary_name, written_file
 

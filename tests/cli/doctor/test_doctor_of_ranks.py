@@ -15,7 +15,7 @@ from doctor_patient import Patient, checks_of, tree
 from fastsft.doctor import communication
 from fastsft.doctor.check import ProblemError
 from fastsft.ranks.process_group import Groups
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 
 def test_two_ranks_talk_to_each_other() -> None:

@@ -1,8 +1,4 @@
-"""Records steps of bitsandbytes 0.50's AdamW8bit, and a run of transformers' Trainer with --optim adamw_8bit.
-
-Needs bitsandbytes and transformers:
-
-    python tests/golden/adamw_8bit/record.py
+"""Recorder of steps of bitsandbytes' AdamW8bit, and of transformers' Trainer with --optim adamw_8bit.
 
 Two ops are bitsandbytes' own in Python ("default"), which its CUDA kernels follow, in place of its CPU
 library: that looks codes up in a table of 65,536 entries and takes the neighbour for one in some hundred.
@@ -10,20 +6,15 @@ library: that looks codes up in a table of 65,536 entries and takes the neighbou
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import bitsandbytes
-import numpy as np
-import torch
-import transformers
-from safetensors.torch import save_file
+from recording import Part, Recorder, each_file, write_json
 
-HERE = Path(__file__).resolve().parent
+if TYPE_CHECKING:
+    import torch
+
 OPS = ("quantize_blockwise", "dequantize_blockwise")
 # A whole number of blocks, a last block of one element and of 36, and a tensor with 32 bits.
 SHAPES = {"whole": (64, 64), "one": (17, 241), "part": (72, 63), "small": (63, 65)}
@@ -43,28 +34,14 @@ FLAGS: dict[str, Any] = {
 ROWS, WIDTH = 24, 24
 
 
-def use_the_python_rule() -> None:
-    """OPS on a CPU are those of bitsandbytes' default backend."""
-    import bitsandbytes._ops as ops
+def write_steps(path: Path) -> None:
+    """Write parameters and state after every step; gradients of many sizes, and blocks of zeros."""
+    import bitsandbytes
+    import torch
+    from bitsandbytes_rule import use_the_python_rule
+    from safetensors.torch import save_file
 
-    rules: dict[str, Callable[..., Any]] = {}
-
-    def noted(name: str, backend: str) -> Any:
-        return lambda function: rules.setdefault(name.rpartition("::")[2], function)
-
-    registered, ops.register_kernel = ops.register_kernel, noted
-    sys.modules.pop("bitsandbytes.backends.default.ops", None)
-    import bitsandbytes.backends.default.ops  # noqa: F401
-
-    ops.register_kernel = registered
-    library = torch.library.Library("bitsandbytes", "IMPL")
-    for name in OPS:
-        library.impl(name, rules[name], "CPU", allow_override=True)
-    globals()["_kept"] = library  # the override ends with it
-
-
-def record_steps() -> None:
-    """Parameters and state after every step; gradients of many sizes, and blocks of zeros."""
+    use_the_python_rule(*OPS)
     generator = torch.Generator().manual_seed(3)
     found: dict[str, torch.Tensor] = {
         "levels": torch.stack(
@@ -85,37 +62,39 @@ def record_steps() -> None:
             kept = ("state1", "state2", *(("absmax1", "absmax2") if "absmax1" in state else ()))
             found |= {f"{name}.{step}.{key}": state[key].clone() for key in kept}
             found |= {f"{name}.{step}.grad": grad, f"{name}.{step}.weight": weight.detach().clone()}
-    save_file(found, HERE / "steps.safetensors")
+    save_file(found, path)
 
 
-class Rows(torch.utils.data.Dataset):
-    """Padded rows of random ids; the second half is learned."""
+def padded_rows() -> list[dict[str, torch.Tensor]]:
+    """Return padded rows of random ids, whose second half is learned."""
+    import numpy as np
+    import torch
 
-    def __init__(self) -> None:
-        generator = np.random.default_rng(7)
-        self.rows = []
-        for _ in range(ROWS):
-            length = int(generator.integers(6, WIDTH))
-            ids = torch.zeros(WIDTH, dtype=torch.long)
-            ids[:length] = torch.as_tensor(generator.integers(1, MODEL["vocab_size"], length))
-            labels = ids.clone()
-            labels[: length // 2] = labels[length:] = -100
-            mask = (torch.arange(WIDTH) < length).long()
-            self.rows.append({"input_ids": ids, "labels": labels, "attention_mask": mask})
-
-    def __len__(self) -> int:
-        return ROWS
-
-    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
-        return self.rows[row]
+    generator = np.random.default_rng(7)
+    rows = []
+    for _ in range(ROWS):
+        length = int(generator.integers(6, WIDTH))
+        ids = torch.zeros(WIDTH, dtype=torch.long)
+        ids[:length] = torch.as_tensor(generator.integers(1, MODEL["vocab_size"], length))
+        labels = ids.clone()
+        labels[: length // 2] = labels[length:] = -100
+        mask = (torch.arange(WIDTH) < length).long()
+        rows.append({"input_ids": ids, "labels": labels, "attention_mask": mask})
+    return rows
 
 
-def record_run() -> None:
+def write_run(target: Path) -> None:
+    import torch
+    import transformers
+    from bitsandbytes_rule import unrounded, use_the_python_rule
+    from safetensors.torch import save_file
+
+    use_the_python_rule(*OPS)
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**MODEL))
     model.config.use_cache = False
     begin = {f"begin.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
-    rows = Rows()
+    rows = padded_rows()
     with tempfile.TemporaryDirectory() as folder:
         trainer = unrounded(transformers.Trainer)(
             model, transformers.TrainingArguments(folder, **FLAGS), transformers.default_data_collator, rows
@@ -123,9 +102,9 @@ def record_run() -> None:
         trainer.train()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     states = {names[id(key)]: value for key, value in trainer.optimizer.optimizer.state.items()}
-    data = {key: torch.stack([row[key] for row in rows.rows]) for key in rows.rows[0]}
+    data = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
     end = {f"end.{name}": tensor for name, tensor in model.state_dict().items()}
-    save_file({**begin, **end, **data}, HERE / "run.safetensors")
+    save_file({**begin, **end, **data}, target / "run.safetensors")
     recorded = {
         "model": {"model_type": "llama", **MODEL},
         "flags": FLAGS,
@@ -133,26 +112,14 @@ def record_run() -> None:
         "in_8_bits": sorted(name for name, state in states.items() if state["state1"].dtype == torch.uint8),
         "in_32_bits": sorted(name for name, state in states.items() if state["state1"].dtype != torch.uint8),
     }
-    (HERE / "run.json").write_text(json.dumps(recorded, indent=1) + "\n")
-    print([round(loss, 5) for loss in recorded["losses"]], recorded["in_32_bits"])
+    write_json(target / "run.json", recorded)
 
 
-def unrounded(trainer: type) -> type:
-    """A Trainer that keeps its losses as they are before they are rounded."""
-
-    class Unrounded(trainer):  # type: ignore[misc, valid-type]
-        def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-            self.losses = {self.state.global_step: tr_loss.item(), **getattr(self, "losses", {})}
-            super()._maybe_log_save_evaluate(tr_loss, *args, **kwargs)
-
-    return Unrounded
-
-
-def main() -> None:
-    use_the_python_rule()
-    record_steps()
-    record_run()
-
-
-if __name__ == "__main__":
-    main()
+RECORDER = Recorder(
+    libraries={"bitsandbytes": "0.50.2", "transformers": "4.57.6"},
+    parts={
+        **each_file({"steps.safetensors": write_steps}),
+        "run": Part(("run.json", "run.safetensors"), write_run),
+    },
+    apart=1e-5,
+)

@@ -1,12 +1,21 @@
-"""Make published.zip anew, of trl 1.16.0 and llama-cpp-python 0.3.36: python record.py WHEEL SDIST."""
+"""Recorder of published chat templates, of LLaMA-Factory's texts, and of the labels of each template.
+
+`published.zip` is taken out of two packages that collect templates, whose files must be in the working
+directory. `llama_factory.json` holds two turns as LLaMA-Factory 0.9.5 writes them with its templates of these
+names. `labels.tsv` is the outcome of each conversation with each template: fastsft's labels, compared with
+transformers token by token.
+"""
 
 from __future__ import annotations
 
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
+from recording import Recorder, each_file, write_json
+
+FETCH = "pip download --no-deps --no-binary llama-cpp-python trl==1.16.0 llama-cpp-python==0.3.36"
 # Name here: name in TRL's trl/chat_templates.
 TRL = {
     "cohere2": "cohere2",
@@ -53,30 +62,79 @@ LLAMA_CPP = {
     "solar-open": "upstage-Solar-Open-100B",
     "step-3.5": "StepFun3.5-Flash",
 }
-HERE = Path(__file__).parent
+FACTORY_NAMES = ("qwen", "gemma", "mistral", "phi", "zephyr", "alpaca", "vicuna", "chatml")
+TURNS = ("Hi", "Ho", "He", "Ha")
+# Texts of `chat_template` in published tokenizer_config.json files; NOTICE.md names the models.
+BY_HAND = (
+    "chatml", "deepseek-chat", "deepseek-r1", "gemma", "glm-4.5", "gpt-oss", "llama-2", "llama-3.2",
+    "llama-3", "mistral", "mistral_v0.1", "phi", "qwen", "qwen2.5", "qwen3.5", "qwen3", "zephyr",
+)  # fmt: skip
 
 
-def main(wheel: str, sdist: str) -> None:
+def package_file(pattern: str) -> Path:
+    """Return the one file of a package in the working directory."""
+    found = list(Path.cwd().glob(pattern))
+    assert len(found) == 1, f"expected one {pattern} here, got {len(found)}; {FETCH}"
+    return found[0]
+
+
+def write_published(path: Path) -> None:
     texts = {}
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(package_file("trl-1.16.0-*.whl")) as wheel:
         for name, theirs in TRL.items():
-            texts[name] = archive.read(f"trl/chat_templates/{theirs}.jinja")
-    with tarfile.open(sdist) as tar:
-        members = {
-            Path(member.name).name: member
-            for member in tar.getmembers()
-            if "/models/templates/" in member.name
-        }
+            texts[name] = wheel.read(f"trl/chat_templates/{theirs}.jinja")
+    with tarfile.open(package_file("llama_cpp_python-0.3.36.tar.gz")) as source:
+        members = {Path(each.name).name: each for each in source if "/models/templates/" in each.name}
         for name, theirs in LLAMA_CPP.items():
-            file = tar.extractfile(members[f"{theirs}.jinja"])
+            file = source.extractfile(members[f"{theirs}.jinja"])
             assert file is not None
             texts[name] = file.read()
-    with zipfile.ZipFile(HERE / "published.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, text in sorted(texts.items()):
-            archive.writestr(
-                zipfile.ZipInfo(f"{name}.jinja", (2026, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED
-            )
+            info = zipfile.ZipInfo(f"{name}.jinja", (2026, 1, 1, 0, 0, 0))
+            archive.writestr(info, text, zipfile.ZIP_DEFLATED)
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+class Spelling:
+    """A tokenizer for LLaMA-Factory whose ids are texts, so that an encoded conversation is its text."""
+
+    bos_token_id, eos_token_id = "<s>", "</s>"
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[str]:
+        return [text]
+
+    def convert_tokens_to_ids(self, token: str) -> str:
+        return token
+
+
+def write_llama_factory(path: Path) -> None:
+    """Write the texts of `Template.encode_multiturn`."""
+    from llamafactory.data.template import TEMPLATES
+
+    tokenizer: Any = Spelling()
+    messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(TURNS)]
+    texts = {}
+    for name in FACTORY_NAMES:
+        for kind, system in (("plain", None), ("system", "Be kind.")):
+            pairs = TEMPLATES[name].encode_multiturn(tokenizer, messages, system, None)
+            texts[f"{name} {kind}"] = "".join(text for pair in pairs for part in pair for text in part)
+    write_json(path, texts)
+
+
+def write_labels(path: Path) -> None:
+    from template_table import main
+
+    main(str(path))
+
+
+RECORDER = Recorder(
+    libraries={"transformers": "4.57.6"},
+    parts=each_file(
+        {
+            "published.zip": write_published,
+            "llama_factory.json": write_llama_factory,
+            "labels.tsv": write_labels,
+        }
+    ),
+    given={f"{name}.jinja": "a published tokenizer_config.json (NOTICE.md)" for name in BY_HAND},
+)

@@ -1,8 +1,4 @@
-"""Records runs in float16 of transformers' Trainer with FastChat's data and torch.amp.GradScaler.
-
-Needs fschat and transformers' Trainer:
-
-    python tests/golden/fp16/record.py
+"""Recorder of runs in float16 of transformers' Trainer with FastChat's data and torch.amp.GradScaler.
 
 accelerate leaves fp16 out on a CPU without a word; the recorder gives it the scaler and the autocast that
 it has on a GPU. Autocast computes some ops in float32 that fastsft computes in float16, so losses are
@@ -19,11 +15,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-TRAINER = HERE.parent / "trainer"
+from recording import GOLDEN, Recorder, each_file, write_json
+
+TRAINER = GOLDEN / "trainer"
 # name: (model, data, first scale, growth interval, flags)
 RUNS: dict[str, tuple[str, str, float, int, dict[str, Any]]] = {
     "first_scale": ("model_untied", "first50", 65536.0, 2000, {}),
@@ -45,18 +43,18 @@ FLAGS = {
 }  # fmt: skip
 
 
-def write_short_answers() -> None:
-    """Ten conversations of first50, and three of two labelled tokens."""
+def write_short_answers(path: Path) -> None:
+    """Write ten conversations of first50, and three of two labelled tokens."""
     rows = json.loads((TRAINER / "data" / "first50.json").read_text())[:10]
     for i in range(3):
         talk = [{"from": "human", "value": f"Say ok, {i}."}, {"from": "gpt", "value": "ok"}]
         rows.append({"id": f"short_{i}", "conversations": talk})
-    (HERE / "data").mkdir(exist_ok=True)
-    (HERE / "data" / "short_answers.json").write_text(json.dumps(rows, indent=1) + "\n")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def data_file(name: str) -> Path:
-    found = [path for path in (HERE, TRAINER) if (path / "data" / f"{name}.json").exists()]
+    found = [path for path in (GOLDEN / "fp16", TRAINER) if (path / "data" / f"{name}.json").exists()]
     return found[0] / "data" / f"{name}.json"
 
 
@@ -115,13 +113,18 @@ def noting(trainer: type) -> type:
     return Noting
 
 
-def main() -> None:
-    write_short_answers()
-    for name in RUNS:
-        with tempfile.TemporaryDirectory() as folder:
-            recorded = record_run(name, folder)
-        (HERE / f"{name}.json").write_text(json.dumps(recorded, indent=1) + "\n")
+def write_run(name: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_json(path, record_run(name, folder))
 
 
-if __name__ == "__main__":
-    main()
+RECORDER = Recorder(
+    libraries={"torch": "2.11.0", "transformers": "4.57.6", "fschat": "0.2.36", "accelerate": "1.15.0"},
+    parts=each_file(
+        {
+            "data/short_answers.json": write_short_answers,
+            **{f"{name}.json": partial(write_run, name) for name in RUNS},
+        }
+    ),
+    apart=1e-5,
+)

@@ -1,8 +1,4 @@
-"""Records what bitsandbytes 0.50 makes of weights, and runs of FastChat's data with its 4-bit base.
-
-Needs bitsandbytes, peft, fschat and transformers' Trainer:
-
-    python tests/golden/nf4/record.py
+"""Recorder of 4-bit weights by bitsandbytes, and of runs of FastChat's data with its 4-bit base.
 
 Two ops are bitsandbytes' own in Python ("default"), which its CUDA kernels follow, in place of its CPU
 library: that looks levels of scales up in a table of 65,536 entries and takes the neighbour for one in some
@@ -12,18 +8,18 @@ here.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from recording import GOLDEN, Recorder, each_file, write_json
 
-HERE = Path(__file__).resolve().parent
-TRAINER = HERE.parent / "trainer"
-ADAPTERS = HERE.parent / "lora"
+if TYPE_CHECKING:
+    import torch
+
+TRAINER = GOLDEN / "trainer"
+ADAPTERS = GOLDEN / "lora"
 # name: (model, data, adapter that it begins with, flags)
 RUNS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "q_v": ("model_untied", "first50", "q_v_adapter", {}),
@@ -44,28 +40,10 @@ FLAGS = {
 }  # fmt: skip
 
 
-def use_the_python_rule() -> None:
-    """OPS on a CPU are those of bitsandbytes' default backend."""
-    import bitsandbytes._ops as ops
-
-    rules: dict[str, Callable[..., Any]] = {}
-
-    def noted(name: str, backend: str) -> Any:
-        return lambda function: rules.setdefault(name.rpartition("::")[2], function)
-
-    registered, ops.register_kernel = ops.register_kernel, noted
-    sys.modules.pop("bitsandbytes.backends.default.ops", None)
-    import bitsandbytes.backends.default.ops  # noqa: F401
-
-    ops.register_kernel = registered
-    library = torch.library.Library("bitsandbytes", "IMPL")
-    for name in OPS:
-        library.impl(name, rules[name], "CPU", allow_override=True)
-    globals()["_kept"] = library  # the override ends with it
-
-
 def values_of_cases() -> dict[str, torch.Tensor]:
     """Scales in whole groups, in a part of one, and in both; blocks of zeros, tiny and huge values."""
+    import torch
+
     generator = torch.Generator().manual_seed(5)
 
     def normal(blocks: int) -> torch.Tensor:
@@ -82,10 +60,13 @@ def values_of_cases() -> dict[str, torch.Tensor]:
     return {**cases, **{f"{name}_bfloat16": cases[name].bfloat16() for name in ("both", "odd")}}
 
 
-def record_values() -> None:
+def write_values(path: Path) -> None:
+    import torch
     from bitsandbytes import functional
+    from bitsandbytes_rule import use_the_python_rule
     from safetensors.torch import save_file
 
+    use_the_python_rule(*OPS)
     found = {"levels": torch.cat([functional.get_4bit_type("nf4", "cpu"), functional.create_dynamic_map()])}
     for name, values in values_of_cases().items():
         packed, state = functional.quantize_4bit(values, compress_statistics=True, quant_type="nf4")
@@ -97,14 +78,18 @@ def record_values() -> None:
             f"{name}.scales": torch.cat([state.offset.view(1), state.state2.absmax]),
             f"{name}.dequantized": functional.dequantize_4bit(packed, state).flatten(),
         }
-    save_file(found, HERE / "values.safetensors")
+    save_file(found, path)
 
 
 def record_run(name: str, folder: str) -> dict[str, Any]:
+    import torch
     import transformers
+    from bitsandbytes_rule import unrounded, use_the_python_rule
     from fastchat.train import train as fastchat
     from peft import PeftModel, prepare_model_for_kbit_training
 
+    use_the_python_rule(*OPS)
+    torch.use_deterministic_algorithms(True)
     model_name, rows, adapter, more = RUNS[name]
     flags = {**FLAGS, **more, "output_dir": folder}
     args = fastchat.TrainingArguments(**flags)
@@ -146,27 +131,18 @@ def record_run(name: str, folder: str) -> dict[str, Any]:
     }
 
 
-def unrounded(trainer: type) -> type:
-    """A Trainer that keeps its losses as they are before they are rounded."""
-
-    class Unrounded(trainer):  # type: ignore[misc, valid-type]
-        def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-            self.losses = {self.state.global_step: tr_loss.item(), **getattr(self, "losses", {})}
-            super()._maybe_log_save_evaluate(tr_loss, *args, **kwargs)
-
-    return Unrounded
+def write_run(name: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_json(path, record_run(name, folder))
 
 
-def main() -> None:
-    torch.use_deterministic_algorithms(True)
-    use_the_python_rule()
-    record_values()
-    for name in RUNS:
-        with tempfile.TemporaryDirectory() as folder:
-            recorded = record_run(name, folder)
-        (HERE / f"{name}.json").write_text(json.dumps(recorded, indent=1) + "\n")
-        print(name, [round(step["loss"], 5) for step in recorded["steps"]])
-
-
-if __name__ == "__main__":
-    main()
+RECORDER = Recorder(
+    libraries={"bitsandbytes": "0.50.2", "peft": "0.21.2", "transformers": "4.57.6", "fschat": "0.2.36"},
+    parts=each_file(
+        {
+            "values.safetensors": write_values,
+            **{f"{name}.json": partial(write_run, name) for name in RUNS},
+        }
+    ),
+    apart=1e-5,
+)

@@ -10,8 +10,8 @@ from typing import Any
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.for_transformers import AcceleratorSettings
 from fastsft.arguments.json_values import json_file_or_object, truth
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 # transformers' AcceleratorConfig.
 DEFAULTS: dict[str, Any] = {

@@ -9,8 +9,8 @@ from fastsft.arguments.sharding_arguments import (
     fsdp_tokens,
     strategy_of,
 )
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 
 def settle_sharding(args: ArgumentFields) -> None:

@@ -29,10 +29,9 @@ from fastsft.model.output_directory import (
     recover_directory,
 )
 from fastsft.ranks.exchange import AllOrNone
-from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.place import Launch
-from fastsft.runtime.private_files import files_of
-from fastsft.tokenizer.both_words import write_tokenizer_words
+from fastsft.runtime.launch import Launch
+from fastsft.runtime.output_files import files_of, replace_file
+from fastsft.tokenizer.files import write_compatible_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -255,7 +254,7 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
         tokenizer = _tokenizer(trainer)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
-            write_tokenizer_words(folder)
+            write_compatible_config(folder)
 
     contents = files_of(write, staging)
     if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle

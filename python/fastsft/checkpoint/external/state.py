@@ -22,7 +22,7 @@ from fastsft.checkpoint.external.units import (
     flat_state_entries,
 )
 from fastsft.checkpoint.external.wrapped import clean_name, is_dtensor, is_fsdp1, unwrapped
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:

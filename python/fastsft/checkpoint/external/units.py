@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from fastsft.checkpoint.external.wrapped import clean_modules, fsdp1_buffer_dtypes, full_tensor, on_mesh
-from fastsft.runtime.place import Launch
+from fastsft.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -1,13 +1,13 @@
-"""A named template as Jinja text, as transformers and servers render it.
+"""Write a named template as Jinja text, as transformers and servers render it.
 
-Rendered with the same messages it gives the text that labels were made of; with `add_generation_prompt` what
-the model has read before a reply. BOS is written where training puts it: `apply_chat_template` adds none.
+The text gives the labels' tokens for the same messages, and with `add_generation_prompt` a reply's prompt.
+`apply_chat_template` and servers add no BOS to a template's text. If the tokenizer puts one in front, as in
+training, the saved template therefore writes it, also a model's own template.
 """
 
 from __future__ import annotations
 
 from fastsft import _C
-from fastsft.data.chat.front_bos import gap_after_bos
 
 _REFUSAL = (
     "{{- raise_exception('this model was trained with user and assistant, and one system message in front; "
@@ -17,7 +17,7 @@ _VARIABLES = ("system", "text")
 
 
 def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
-    """`jinja_form` for a native tokenizer: it renders the texts whose ids are those of training."""
+    """Return `jinja_form` for a native tokenizer, giving the token ids of training."""
     chat = _C.find_chat_template(name)
     system = f"{chat.before_system}{chat.system}{chat.after_system}" if chat.system else ""
     begin = chat.before_user + system if chat.system_in_user else system + chat.before_user
@@ -25,10 +25,10 @@ def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
 
 
 def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
-    """The Jinja text of the template `name` (`chat_templates()`, or an alias).
+    """Return the Jinja text of the template `name` (`chat_templates()`, or an alias).
 
-    adds_bos: whether the tokenizer puts a BOS in front of a text. has_bos: whether it has one. gap: what
-    follows a BOS in front (`front_bos.gap_after_bos`). ValueError for an unknown name.
+    adds_bos: the tokenizer puts a BOS before a text. has_bos: it has a BOS. gap: the text after a BOS in
+    front (`gap_after_bos`). ValueError for an unknown name.
     """
     chat = _C.find_chat_template(name)
     in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
@@ -36,7 +36,7 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
     default = chat.system.strip() if chat.strips else chat.system
     own = "messages[0]['content']" + trim
     if default:
-        own = f"({own}) or {_quoted(default)}"  # an empty text is none
+        own = f"({own}) or {_quoted(default)}"  # an empty system text counts as missing
     return "".join(
         (
             "{%- if messages and messages[0]['role'] == 'system' -%}",
@@ -87,25 +87,57 @@ def _assistant(chat: _C.ChatTemplate) -> str:
 
 
 def _or_empty(chat: _C.ChatTemplate, whole: str, empty: str) -> str:
-    """FastChat writes a message without text as its role alone."""
+    """Write the role alone for a message without text, as FastChat does."""
     if not chat.has_fastchat_labels:
         return whole
     return "{%- if text -%}" + whole + "{%- else -%}" + _written(empty) + "{%- endif -%}"
 
 
 def _prompt(chat: _C.ChatTemplate) -> str:
-    """Without what is learned with the reply: a space that the first token of a reply begins with."""
+    """Return the text before a reply, without a trailing space that is learned with the reply."""
     lead = chat.before_assistant.encode()
     return lead[: len(lead) - chat.learned_lead].decode()
 
 
 def _written(*parts: str) -> str:
-    """An expression that writes the literals, and the variables by their names."""
-    words = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
-    return "{{- " + " ~ ".join(words) + " -}}" if words else ""
+    """Return a Jinja expression that writes literals, and variables by their names."""
+    values = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
+    return "{{- " + " ~ ".join(values) + " -}}" if values else ""
 
 
 def _quoted(text: str) -> str:
-    """A literal of Jinja."""
+    """Return a Jinja literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
     return f"'{escaped}'"
+
+
+# The comment distinguishes it from a template's own BOS; its line break is trimmed as after a block.
+_COMMENT = "{# in front, where the tokenizer put it in training #}\n"
+_FRONT = "{{ bos_token }}" + _COMMENT
+_SPACED_FRONT = "{{ bos_token ~ ' ' }}" + _COMMENT
+
+
+def with_bos(source: str, gap: str = "") -> str:
+    """Return the template with BOS in front, followed by the blank of `gap_after_bos`."""
+    return (_SPACED_FRONT if gap else _FRONT) + _bare(source)
+
+
+def without_bos(source: str, adds_bos: bool) -> str:
+    """Remove what `with_bos` added, if the tokenizer adds the BOS itself: the ids are those of training."""
+    return _bare(source) if adds_bos else source
+
+
+def gap_after_bos(native: _C.Tokenizer, text: str) -> str:
+    """Return the blank that a BOS in the text needs for the ids of the tokenizer's own BOS, or "".
+
+    A Llama tokenizer that is not legacy puts a space before a text, but not after a BOS in the text.
+    """
+    if native.named.bos < 0:
+        return ""
+    bos, ids = native.token_text(native.named.bos), [native.named.bos, *native.encode(text)]
+    is_same = native.encode(bos + text) == ids
+    return " " if not is_same and native.encode(f"{bos} {text}") == ids else ""
+
+
+def _bare(source: str) -> str:
+    return source.removeprefix(_FRONT).removeprefix(_SPACED_FRONT)

@@ -1,4 +1,4 @@
-"""From records to labels: the mask policy, the chat template and what goes with them.
+"""Make the labeller of a run: mask policy, chat template, and the options of labels.
 
 Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates.md.
 """
@@ -6,41 +6,39 @@ Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastsft import _C
 from fastsft.data.chat.template_check import check_prompt, check_template
-from fastsft.data.chat.template_choice import choose_template
-from fastsft.data.chat.tool_template import OwnTemplate, TemplateWithTools
-from fastsft.runtime.terminal_text import one_line
+from fastsft.data.chat.template_choice import OwnTemplate, TemplateWithTools, choose_template
+from fastsft.runtime.terminal import one_line
 
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
-EACH = "each"  # of --train_turns
-EACH_WITH_THOUGHTS = "each_with_thoughts"  # what its "all" is with templates that rewrite only thoughts
-CALL_STOP = "call_stop_token"  # of labelling, what ends calls of tools where it is another token
-BOUNDARY = "boundary_tokens"  # of labelling, where they are split
-DATE = "template_date"  # of labelling, the day that the template was told
-LIMIT = "max_record_bytes"  # of labelling; a longer record stops the run
-WHY = "mask_policy_reason"  # of labelling, why auto chose its policy
+EACH = "each"  # a value of --train_turns
+EACH_WITH_THOUGHTS = "each_with_thoughts"  # "all", with a template that rewrites only thoughts
+CALL_STOP = "call_stop_token"  # in `describe`: the end of tool calls, if another token
+BOUNDARY = "boundary_tokens"  # in `describe`, if they are split
+DATE = "template_date"  # in `describe`: the day given to the template
+LIMIT = "max_record_bytes"  # of labelled rows; a longer record stops the run
+WHY = "mask_policy_reason"  # in `describe`: the reason of auto's choice
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """The policy and its options; the defaults are FastChat's.
+    """The mask policy and its options; the defaults are FastChat's.
 
-    mask_policy: "fastchat", "spans", or "auto", which `policy_choice.settle_policy` decides. template: a name
-    of `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
-    "all", "last", or "each": all, in a row each, which "all" becomes with a model's own template that writes
-    earlier replies otherwise than the last; where it does so only with thoughts, for records with thoughts.
-    role_map: name in the data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the
-    policy's default. overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does.
-    boundary_tokens: of a token that has the end of a prompt and the beginning of its reply: "merge", or
-    "split" into those that inference has (spans only).
-    template_date: the day that a model's own template is told, in ISO form; None: today. why: in words, where
-    auto chose the policy. has_tools: False where no record has tools; then a model's template for such is
-    left out (`tool_records.settings_for`).
+    mask_policy: "fastchat", "spans", or "auto", which `mask_policy.resolve_policy` resolves. template: a name
+    in `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
+    "all", "last", or "each": all, in a row each. "all" becomes "each" for a model's own template that
+    rewrites earlier replies, and "each_with_thoughts" if it rewrites only thoughts. role_map: name in the
+    data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
+    overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does. boundary_tokens: for
+    a token that spans the end of a prompt and the beginning of its reply: "merge", or "split" into the tokens
+    of inference (spans only). template_date: the day given to a model's own template, in ISO form; None:
+    today. why: the reason of auto's choice. has_tools: False if no record has tools; a template for tools is
+    then ignored (`conversation_labels.detect_tools`).
     """
 
     mask_policy: str = "fastchat"
@@ -58,18 +56,9 @@ class LabelSettings:
 
     @classmethod
     def from_arguments(cls, data_args: object) -> LabelSettings:
-        """From DataArguments; what an object of FastChat's own class lacks has its default."""
-        names = (
-            "mask_policy",
-            "template",
-            "chat_template_name",
-            "train_turns",
-            "role_aliases",
-            "on_bad_sample",
-            "overlong",
-            "boundary_tokens",
-            "template_date",
-        )
+        """Read DataArguments; fields that an object of FastChat's own class lacks have their defaults."""
+        others = ("role_map", "why", "has_tools")
+        names = [field.name for field in fields(cls) if field.name not in others]
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
         roles = parse_role_map(getattr(data_args, "role_map", None))
         return cls(role_map=roles, why=getattr(data_args, "mask_policy_reason", ""), **given)
@@ -80,7 +69,7 @@ class LabelSettings:
 
 
 def parse_role_map(text: str | None) -> dict[str, str]:
-    """`"narrator=system,alice=user"` as a dictionary. ValueError for an item without a name or a role."""
+    """Parse `"narrator=system,alice=user"`. ValueError for an item without a name or a role."""
     roles = {}
     for item in (text or "").split(",") if text else []:
         name, _, role = (part.strip() for part in item.partition("="))
@@ -101,13 +90,13 @@ def make_labeller(
     self_test: bool = False,
     prompts: bool = False,
 ) -> _C.Labeller:
-    """The native labeller (_C.Labeller) for a native tokenizer, rows of at most `max_length` ids.
+    """Return the labeller (_C.Labeller) for a native tokenizer, with rows of at most `max_length` ids.
 
-    pad_id: what fills rows up; -1 for none, which only spans takes. tokenizer: the object that `native`
-    represents, whose own chat template may be used. self_test: refuse a template whose labels of a probe are
-    wrong (data/chat/template_check.py). prompts: with the model's own template the tokens of a record are
-    those before its last reply (`ModelTemplate.prompts`). ValueError for options that contradict each other,
-    an unknown template, and a tokenizer that the policy cannot use.
+    pad_id: fills rows up; -1 for none (spans only). tokenizer: the object of `native`, whose own chat
+    template may be used. self_test: refuse a template whose labels of a probe are wrong
+    (data/chat/template_check.py). prompts: with the model's own template, a record gives the tokens before
+    its last reply (`ModelTemplate.prompts`). ValueError for contradicting options, an unknown template, and a
+    tokenizer that the policy cannot use.
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
@@ -154,17 +143,17 @@ def make_labeller(
     return build(max_length, model.prompts if model and prompts else model)
 
 
-def _turns(asked: str, model: OwnTemplate | None) -> str:
-    if asked != "all" or model is None:
-        return asked
-    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else asked
+def _turns(requested: str, model: OwnTemplate | None) -> str:
+    if requested != "all" or model is None:
+        return requested
+    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else requested
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
-    """Policy, template and stop token of a labeller, as data_report.json names them. why: auto chose.
+    """Return policy, template and stop token as data_report.json names them. why: auto's reason.
 
-    call_stop_token: only where it is another. boundary_tokens: only where they are split. train_turns: only
-    where replies have rows of their own. template_date: only where the template asks for one.
+    Only with other than default values: call_stop_token, boundary_tokens, train_turns (if replies have
+    separate rows) and template_date (if the template asks for it).
     """
     options = labeller.options
     return {
@@ -179,8 +168,8 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     }
 
 
-def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
-    """One line of what `describe` says, in the words of every page. more: comes before the reason."""
+def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
+    """Return one line about `describe`, used on every page. more: inserted before the reason."""
     stop = one_line(labelling["stop_token"])
     if labelling.get("train_turns") == EACH:
         more = f", each reply in a row of its own{more}"
@@ -192,13 +181,13 @@ def label_words(labelling: Mapping[str, Any], more: str = "") -> str:
 
 
 def labels_of(dataset: object) -> str | None:
-    """`label_words` of a data set that fastsft labelled; None where a script made the labels."""
+    """Return `describe_labels` of a data set that fastsft labelled; None if a script made the labels."""
     labelling = getattr(dataset, "labelling", None)
     if not isinstance(labelling, Mapping) or "mask_policy" not in labelling:
         return None
-    return label_words(labelling)
+    return describe_labels(labelling)
 
 
-def what_counts(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the reason and the limit, which change no label, and the date, with which they may or not."""
+def label_identity(labelling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that change labels, without the reason, the limit and the date."""
     return {name: value for name, value in labelling.items() if name not in (WHY, DATE, LIMIT)}

@@ -1,4 +1,4 @@
-"""The self-test of a chat template with a tokenizer (docs/spec/fastchat_labels.md, section 4.4)."""
+"""Test a chat template with a tokenizer on a probe (docs/spec/fastchat_labels.md, section 4.4)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 
 if TYPE_CHECKING:
-    from fastsft.data.chat.template import ModelTemplate
+    from fastsft.data.chat.model_template import ModelTemplate
 
 SYSTEM = "Answer in few words."
 TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I think Lima, on the coast."))
 
 
 def probe_record(system: bool = False, turns: int = len(TURNS)) -> dict[str, Any]:
-    """Two turns or the first, with a system text of their own or without one."""
+    """Return a record of two turns, or the first, with or without a system text."""
     messages = [
         {"from": role, "value": text}
         for turn in TURNS[:turns]
@@ -35,14 +35,14 @@ def check_template(
     has_lead: bool = False,
     ending: str | None = None,
 ) -> None:
-    """ValueError, with the probe token by token, when the labels of a probe are not what they must be.
+    """Raise ValueError, showing the probe token by token, if a probe's labels are wrong.
 
     labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
-    has_lead: the template may write what is learned before a reply's text, such as a block of thoughts.
-    ending: what comes after a reply's text, by default the stop token alone.
-    Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
-    (c) its learned ids decode to the reply and its ending; and of the whole: (d) nothing else is learned,
-    (e) there is one BOS at the front where the tokenizer has one and the policy puts it there.
+    has_lead: the template may write learned text before a reply's content, such as a block of thoughts.
+    ending: the text after a reply's content, by default the stop token. For each learned reply: (a) its last
+    learned id is the stop token, (b) its first token is learned, (c) its learned ids decode to the reply and
+    its ending. For the whole: (d) nothing else is learned, (e) there is one BOS at the front if the tokenizer
+    has one and the policy puts it there.
     """
     name = labeller.options.chat_template
     if native.find_token(stop_token) < 0:
@@ -65,18 +65,18 @@ def check_template(
 
 
 def check_prompt(model: ModelTemplate) -> None:
-    """ValueError for a template whose prompt for a reply lacks what it writes before the reply's text.
+    """Raise ValueError for a template whose generation prompt lacks text that precedes a reply's content.
 
-    It would be learned with replies, and servers that ask with `add_generation_prompt` would not write it.
+    That text would be learned with replies, but servers that use `add_generation_prompt` would not write it.
     """
     if model.marks_replies:
         return
     reply = TURNS[0][1]
     dialogue = (None, [("user", TURNS[0][0], False, ""), ("assistant", reply, True, "")], "")
-    whole, asked = (
+    whole, prompt = (
         "".join(text for text, _, _ in write([dialogue])[0][0]) for write in (model, model.prompts)
     )
-    lead = whole.removeprefix(asked).partition(reply)[0]
+    lead = whole.removeprefix(prompt).partition(reply)[0]
     if lead.strip():
         raise ValueError(
             f"the chat template ignores add_generation_prompt and writes {lead!r} before a reply, which "
@@ -86,7 +86,7 @@ def check_prompt(model: ModelTemplate) -> None:
 
 
 def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:
-    """Message when generation with the model's settings would not stop at `stop_id`."""
+    """Return a message if generation with the model's settings would not stop at `stop_id`."""
     if stop_id in eos_ids:
         return None
     return (
@@ -96,7 +96,7 @@ def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str
 
 
 def show_tokens(seen: _C.Explanation, native: _C.Tokenizer) -> str:
-    """The tokens of an explained record, a line each: position, id, text, and a mark where it is learned."""
+    """Return the tokens of an explained record, a line each: position, id, text, and a mark if learned."""
     if not seen.tokens:
         reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
         return "\n".join(reasons + [str(fault) for fault in seen.faults]) or "no tokens"

@@ -1,23 +1,27 @@
-"""The chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5)."""
+"""Choose the chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5).
+
+A model may have two templates of its own: `tool_use` for records with tools, as in transformers'
+`apply_chat_template`, and one for all others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.front_bos import without_bos
-from fastsft.data.chat.jinja_form import jinja_form_of
-from fastsft.data.chat.namesakes import namesake_line
-from fastsft.data.chat.template import ModelTemplate
+from fastsft.arguments.parsing.near_flags import slips
+from fastsft.data.chat.jinja_form import jinja_form_of, without_bos
+from fastsft.data.chat.model_template import Asked, ModelTemplate, Rendered
+from fastsft.data.chat.rendering.conversation import has_tools
+from fastsft.data.chat.rendering.probes import CALL_IDS
 from fastsft.data.chat.template_check import probe_record
-from fastsft.data.chat.template_names import MODEL, template_name
-from fastsft.data.chat.tool_template import OwnTemplate, own_template
-from fastsft.runtime.messages import warn_once
-from fastsft.tokenizer.settings import read_chat_template, read_tool_template
-from fastsft.tokenizer.trained_template import TOOL_TEMPLATE
+from fastsft.runtime.messages import tell, warn_once
+from fastsft.tokenizer.files import TOOL_TEMPLATE, read_chat_template, read_tool_template
 
 
 def choose_template(
@@ -29,15 +33,15 @@ def choose_template(
     day: str | None = None,
     has_tools: bool = True,
 ) -> tuple[str, OwnTemplate | None]:
-    """The template's name, and the Jinja template to render with when it is "model".
+    """Return the template's name, and the Jinja template to render with if the name is "model".
 
     policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
-    with spans the model's own. By default a model's own template that is published as one of the named ones,
-    and renders probes to the same tokens, is rendered natively; "model" renders it with Jinja, messages of
-    role tool included. A template of the name tool_use is taken for records with tools, as transformers does,
-    unless `chat_template_name` names one, or no record has tools (`has_tools` False). day: the date that the
-    template is told. ValueError for an unknown name, and when the model has no chat template but one is
-    needed.
+    with spans the model's own. By default a model's own template is rendered natively if its text is
+    published as a named template and both give the same tokens for probes; "model" renders it with Jinja,
+    messages of role tool included. A template named tool_use is used for records with tools, as in
+    transformers, unless `chat_template_name` names another or no record has tools (`has_tools` False). day:
+    the date given to the template. ValueError for an unknown name, and if a template is needed and the model
+    has none.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         if policy == "spans" and (line := namesake_line(name or "")):
@@ -53,14 +57,14 @@ def choose_template(
     for_tools = tool_source(tokenizer) if has_tools and chat_template_name is None else None
     model = own_template(source, for_tools, tokenizer, native, day)
     if name != MODEL and isinstance(model, ModelTemplate):
-        known = recognise(source, model, native)
-        if known is not None:
-            return known, None
+        named = recognise(source, model, native)
+        if named is not None:
+            return named, None
     return MODEL, model
 
 
 def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
-    """The Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
+    """Return the Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         held = held.get(chat_template_name or "default")
@@ -73,7 +77,7 @@ def template_source(tokenizer: object, chat_template_name: str | None = None) ->
 
 
 def tool_source(tokenizer: object) -> str | None:
-    """The Jinja text of the tokenizer's template for chats with tools, next to its default one; or None."""
+    """Return the Jinja text of the tokenizer's template for chats with tools; or None."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         return held.get(TOOL_TEMPLATE)
@@ -85,12 +89,12 @@ def tool_source(tokenizer: object) -> str | None:
 
 
 def digest_of(source: str) -> str:
-    """SHA-256 of a template's text; a line break counts as its escape, which Jinja reads as the same."""
+    """Return the SHA-256 of a template's text; a line break counts as its escape, which Jinja reads alike."""
     return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
 
 
 def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
-    """The named template that is published with this very text and makes the same tokens of all probes."""
+    """Return the named template that is published with this text and gives the same tokens for probes."""
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
@@ -98,7 +102,7 @@ def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | 
 
 
 def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
-    """True if the text is one that models with the template `name` have, or that fastsft saves for it."""
+    """True if models with the template `name`, or saves of fastsft, have this text."""
     if digest_of(without_bos(source, native.adds_bos)) in _C.find_chat_template(name).jinja_digests:
         return True
     return source == jinja_form_of(name, native)
@@ -130,3 +134,169 @@ def _probes() -> list[dict[str, Any]]:
     records = [{"conversations": turns}, {"conversations": spaced}]
     systems = [{**record, "system": system} for record in records for system in ("S", " S\n")]
     return [probe_record(), probe_record(system=True), *records, *systems]
+
+
+MODEL = "model"
+_MOST_SLIPS = 2
+
+
+def template_name(name: str) -> str:
+    """Return the canonical name of a named template. ValueError, with the nearest name, for others."""
+    try:
+        return _C.canonical_template_name(name)
+    except ValueError as error:
+        reason, _, names = str(error).partition("; known: ")
+        near = nearest_name(name, names.split(", "))
+        nearest = "" if near is None else f"the nearest is {near}; "
+        raise ValueError(
+            f"--template: {reason}; {nearest}--template {MODEL} is the model's own template; known: {MODEL}, "
+            f"{names}"
+        ) from None
+
+
+def nearest_name(name: str, names: list[str]) -> str | None:
+    """Return the name with the same letters and digits, of the same family, or a few slips away; or None."""
+    plain = _plain(name)
+    by_plain = {_plain(other): other for other in reversed(names)}
+    if plain in by_plain:
+        return by_plain[plain]
+    starts = [other for other in by_plain if other and (plain.startswith(other) or other.startswith(plain))]
+    if starts and plain:
+        nearest = max(starts, key=lambda other: (len(other) if plain.startswith(other) else 0, -len(other)))
+        return by_plain[nearest]
+    family = re.match(r"[a-z]*", plain)
+    stem = family[0] if family else ""
+    near = min((slips(stem, _stem(other), _MOST_SLIPS), index) for index, other in enumerate(names))
+    return names[near[1]] if len(stem) > 3 and near[0] <= _MOST_SLIPS else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _stem(name: str) -> str:
+    return re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
+
+
+# The difference, by the name that was given. Those of gemma, phi and chatml write the same text.
+_DIFFERENCES = {
+    "qwen": 'a record without a system text gets "You are Qwen, created by Alibaba Cloud. You are a helpful '
+    'assistant." there, and "You are a helpful assistant." here',
+    "mistral": "[INST] Hi[/INST] Ho there, [INST] Hi [/INST] Ho here, and a blank line follows a system "
+    "text, here a line break",
+    "zephyr": 'there no line break follows </s>, and a record without a system text gets "You are Zephyr, a '
+    'helpful assistant."',
+    "alpaca": "there texts begin on a line of their own, after ### Instruction: and ### Response:, as they "
+    "do here in alpaca_stanford",
+    "vicuna": "there no space is behind a system text and in front of replies; here it is FastChat's",
+}
+
+
+def namesake_line(name: str) -> str:
+    """Warn about LLaMA-Factory's template of this name; "" if it has none, or the same."""
+    if name not in _DIFFERENCES:
+        return ""
+    return (
+        f"--template {name}: LLaMA-Factory's template of this name is another: {_DIFFERENCES[name]}; "
+        "--template model is the model's own"
+    )
+
+
+Write = Callable[[Sequence[Asked]], list[Rendered]]
+_CALLS, _NAME = '"tool_calls": ', f"--chat_template_name {TOOL_TEMPLATE}"
+_NO_TOOLS = (
+    "it calls tools and has none: as in transformers the template default writes it, which writes no calls; "
+    f"{_NAME} takes that one for all records"
+)
+
+
+class TemplateWithTools:
+    """A model's two templates, used like one: `tools` for conversations with tools, `default` for others."""
+
+    def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
+        self.default, self.tools = default, tools
+        self.stop_token, self.reply_ending = default.stop_token, default.reply_ending
+        self.call_stop_token = tools.call_stop_token or default.call_stop_token
+        self.date = default.date
+        self.asks_for_date = default.asks_for_date or tools.asks_for_date
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of both digests."""
+        return hashlib.sha256(f"{self.default.digest} {self.tools.digest}".encode()).hexdigest()
+
+    def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        return self._each(dialogues, self.default, self.tools)
+
+    def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
+        return self._each(dialogues, self.default.prompts, self.tools.prompts)
+
+    def _each(self, dialogues: Sequence[Asked], write: Write, write_with_tools: Write) -> list[Rendered]:
+        chosen = [has_tools(tools) for *_, tools in dialogues]
+        pairs = list(zip(dialogues, chosen, strict=True))
+        with_tools = iter(write_with_tools([one for one, has in pairs if has]))
+        others = iter(write([one for one, has in pairs if not has]))
+        return [
+            next(with_tools) if has else self._without_lost_calls(one, next(others)) for one, has in pairs
+        ]
+
+    def _without_lost_calls(self, dialogue: Asked, written: Rendered) -> Rendered:
+        if "tool_calls" in self.default.fields or not any(_CALLS in more for *_, more in dialogue[1]):
+            return written
+        return [], False, True, _NO_TOOLS, "", -1, False
+
+    @property
+    def rewrites(self) -> bool:
+        return self.default.rewrites or self.tools.rewrites
+
+    @property
+    def rewrites_thoughts(self) -> bool:
+        return self.default.rewrites_thoughts or self.tools.rewrites_thoughts
+
+    @property
+    def marks_replies(self) -> bool:
+        return self.default.marks_replies
+
+    @property
+    def fields(self) -> list[str]:
+        """Fields of tools and calls that `tools` writes; thoughts and system messages only if both do."""
+        both = set(self.default.fields) & set(self.tools.fields)
+        of_tools = ("tools", "tool_calls", *CALL_IDS)
+        return [name for name in self.tools.fields if name in of_tools or name in both]
+
+    def close(self) -> None:
+        self.default.close()
+        self.tools.close()
+
+
+OwnTemplate = ModelTemplate | TemplateWithTools
+
+
+def own_template(
+    source: str, tool_source: str | None, tokenizer: object, native: _C.Tokenizer, day: str | None
+) -> OwnTemplate:
+    """Return the template `source`, combined with `tool_source` if both can be trained together.
+
+    A message says why they cannot. ValueError for an unusable `source`.
+    """
+    plain = ModelTemplate(source, tokenizer, native, day=day)
+    if tool_source is None:
+        return plain
+    try:
+        tools = ModelTemplate(tool_source, tokenizer, native, day=day, for_tools=True)
+        problem = _problem(plain, tools)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        tell(f"chat template: {TOOL_TEMPLATE} is not taken for records with tools: {problem}")
+        return plain
+    return TemplateWithTools(plain, tools)
+
+
+def _problem(plain: ModelTemplate, tools: ModelTemplate) -> str:
+    if tools.stop_token != plain.stop_token:
+        return f"it ends replies with {tools.stop_token}, the default one with {plain.stop_token}"
+    if "tools" not in tools.fields:
+        return "it writes no tools"
+    calls = {template.call_stop_token for template in (plain, tools) if "tool_calls" in template.fields}
+    return "it ends calls otherwise than the default one" if len(calls) > 1 else ""

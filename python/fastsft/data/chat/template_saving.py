@@ -1,29 +1,30 @@
-"""The chat template that a trained model is saved with: the one that its labels were made with."""
+"""Write chat templates for other programs: the template of a saved model, and Ollama's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fastsft.data.chat.front_bos import gap_after_bos, with_bos
-from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.chat.policy_choice import jinja_form_for
-from fastsft.data.chat.template import ModelTemplate
-from fastsft.data.chat.template_choice import is_published_as, recognise, template_source, tool_source
-from fastsft.data.chat.template_names import MODEL
+from fastsft.data.chat.jinja_form import gap_after_bos, with_bos
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.mask_policy import jinja_form_for
+from fastsft.data.chat.model_template import Asked, ModelTemplate, Rendered
+from fastsft.data.chat.rendering.marks import common_length
+from fastsft.data.chat.template_choice import MODEL, is_published_as, recognise, template_source, tool_source
 from fastsft.runtime.messages import collected, tell
-from fastsft.tokenizer.native_tokenizer import needed_native
+from fastsft.tokenizer.files import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
 from fastsft.tokenizer.tokenizer import Tokenizer
-from fastsft.tokenizer.trained_template import BASE_NAME, TOOL_TEMPLATE, TrainedTemplate
+from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 
 
-def keep_trained_template(
+def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Saves of `tokenizer` get the template of the labels; a line says so where the base's was another.
+    """Save the labels' template with `tokenizer`; a message says if the base model's was another.
 
-    labelling: of the rows (`describe`), empty where a script made them: then the base's files stay as they
-    are, and so they do for a tokenizer of transformers. choice: --save_chat_template.
+    labelling: of the rows (`describe`), empty if a script made them: then the base model's files are copied,
+    as for a transformers tokenizer. choice: --save_chat_template.
     """
     if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
         return
@@ -43,8 +44,8 @@ def keep_trained_template(
                 "saved model's writes none either (--save_chat_template)"
             )
             return
-        kept = "the base model's, which is another" if base is not None else "none, as the base model"
-        tell(f"chat template: labels are those of {name}; the saved model has {kept} (--save_chat_template)")
+        saved = "the base model's, which is another" if base is not None else "none, as the base model"
+        tell(f"chat template: labels are those of {name}; the saved model has {saved} (--save_chat_template)")
         return
     tokenizer.trained_template = TrainedTemplate(trained, base if trained != base else None, tools)
     if trained == base:
@@ -66,10 +67,9 @@ def keep_trained_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """The Jinja text that renders what labels were made of. The model's own wherever it renders the same,
-    with BOS in front where the tokenizer put it there.
+    """Return the Jinja text of the labels: the model's own if it renders the same, with BOS if needed.
 
-    name: of the template that the labels have.
+    name: of the labels' template.
     """
     own = template_source(tokenizer)
     chosen = template_source(tokenizer, settings.chat_template_name)
@@ -82,23 +82,23 @@ def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str
 
 
 def _tools_with_bos(tokenizer: object, settings: LabelSettings) -> str | None:
-    """The model's own template for tools with the BOS that it lacks; None where nothing changes."""
+    """Return the model's template for tools with the missing BOS added; None if nothing changes."""
     source = tool_source(tokenizer)
     if source is None or settings.mask_policy != "spans" or settings.template not in (None, MODEL):
         return None
     try:
         begun = _begun(source, tokenizer, TOOL_TEMPLATE, for_tools=True)
-    except ValueError:  # it is not taken for labels; a line has said so
+    except ValueError:  # unusable for labels, as a message has said
         return None
     return begun if begun != source else None
 
 
 def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -> str:
-    """A model's own template, with the BOS that it lacks."""
-    native = needed_native(tokenizer, f"the chat template {name}")
+    """Return a model's own template, with the missing BOS added."""
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not native.adds_bos or native.named.bos < 0:
         return source
-    with collected():  # labels were made with it: what it says of itself has been said
+    with collected():  # its messages were printed when labels were made
         model = ModelTemplate(source, tokenizer, native, for_tools=for_tools)
     try:
         return with_bos(source, gap_after_bos(native, model.first_text)) if model.lacks_bos else source
@@ -111,7 +111,7 @@ def _is_base_with_bos(trained: str, base: str | None) -> bool:
 
 
 def _is_published(source: str, name: str, tokenizer: object) -> bool:
-    native = needed_native(tokenizer, f"the chat template {name}")
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not is_published_as(source, name, native):
         return False
     try:
@@ -122,3 +122,159 @@ def _is_published(source: str, name: str, tokenizer: object) -> bool:
         return recognise(source, model, native) == name
     finally:
         model.close()
+
+
+_SYSTEM, _ASKED, _REPLIED = (
+    "\ue010s\ue011",
+    ("\ue010a\ue011", "\ue010c\ue011"),
+    ("\ue010b\ue011", "\ue010d\ue011"),
+)
+
+
+@dataclass(frozen=True)
+class TurnTexts:
+    """The texts that a chat template writes around contents.
+
+    first: before the first user's text without a system text. before_system, after_system: with one.
+    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text. lead: the end of
+    `to_reply` that the prompt for the next reply lacks; rest: the prompt's text in its place.
+    """
+
+    first: str
+    before_system: str
+    after_system: str
+    to_reply: str
+    to_user: str
+    lead: str
+    rest: str
+
+    def prompt(self, system: str | None, turns: Sequence[str]) -> str:
+        """Return the text before the next reply. turns: user, assistant, user, ..."""
+        front = self.first if system is None else self.before_system + system + self.after_system
+        ends = (self.to_reply, self.to_user)
+        return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
+
+    def asked(self, system: str | None, turns: Sequence[str]) -> str:
+        """Return the prompt for the next reply."""
+        return self.prompt(system, turns).removesuffix(self.lead) + self.rest
+
+    def go_template(self) -> str:
+        """Return the `TEMPLATE` of a Modelfile. Ollama collects system messages in .System."""
+        return (
+            f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
+            f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
+            '{{ range .Messages }}{{ if eq .Role "user" }}'
+            f"{{{{ if $begun }}}}{_literal(self.to_user)}{{{{ end }}}}{{{{ $begun = true }}}}"
+            "{{ .Content }}"
+            f'{_literal(self.to_reply.removesuffix(self.lead))}{{{{ else if eq .Role "assistant" }}}}'
+            f"{_literal(self.lead)}{{{{ .Content }}}}"
+            f"{{{{ end }}}}{{{{ end }}}}{_literal(self.rest)}"
+        )
+
+
+@dataclass(frozen=True)
+class OllamaTemplate:
+    """text: Go's text/template. stop: the text that ends generation. notes: differences, for people."""
+
+    text: str
+    stop: str
+    notes: tuple[str, ...]
+
+
+def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
+    """Convert the tokenizer's own chat template. ValueError if Go's template cannot write the same text."""
+    source = template_source(tokenizer)
+    if source is None:
+        raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
+    settings = LabelSettings(mask_policy="spans")
+    labeller = make_labeller(tokenizer.native, 1 << 20, -1, settings, tokenizer=tokenizer)
+    described = describe(labeller)
+    name, stop = described["template"], described["stop_token"]
+    template = ModelTemplate(source, tokenizer, tokenizer.native)
+    bos = getattr(tokenizer, "bos_token", None) or ""
+    try:
+        if template.rewrites:
+            raise _refused(name, "it writes earlier replies otherwise than the last")
+        texts = _turn_texts(template, bos, name)
+        _check(texts, template, bos, name)
+        trims = _rendered(template, bos, None, ("  a  ", "b")) != texts.prompt(None, ["  a  "]) + _end(
+            template, bos, texts
+        )
+    finally:
+        template.close()
+    notes = (
+        ("the chat template trims white space around contents, Ollama's template does not",) if trims else ()
+    )
+    return OllamaTemplate(texts.go_template(), stop, notes)
+
+
+def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
+    contents = (_ASKED[0], _REPLIED[0], _ASKED[1], _REPLIED[1])
+    plain = _cut(_rendered(template, bos, None, contents), contents, name)
+    with_system = _cut(_rendered(template, bos, _SYSTEM, contents), (_SYSTEM, *contents), name)
+    prompt = _asked(template, bos, None, _ASKED[:1]).partition(_ASKED[0])[2]
+    both = common_length(plain[1], prompt)
+    return TurnTexts(
+        plain[0], with_system[0], with_system[1], plain[1], plain[2], plain[1][both:], prompt[both:]
+    )
+
+
+def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
+    """Return the texts before, between and after `contents`."""
+    texts = []
+    for content in contents:
+        before, mark, text = text.partition(content)
+        if not mark:
+            raise _refused(name, "it changes or leaves out what messages say")
+        texts.append(before)
+    return [*texts, text]
+
+
+def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
+    """Compare whole conversations, up to the end after the last reply."""
+    end = _end(template, bos, texts)
+    for system in (None, "Be kind."):
+        for count in (2, 4, 6):
+            turns = tuple(f"text {i}" for i in range(count))
+            made = texts.prompt(system, turns[:-1]) + turns[-1] + end
+            prompt = texts.asked(system, turns[:-1])
+            written = _rendered(template, bos, system, turns), _asked(template, bos, system, turns[:-1])
+            if written != (made, prompt):
+                raise _refused(name, "what it writes around a message depends on more than the role")
+    whole = texts.prompt("", [""])
+    if '"""' in whole + texts.to_user:
+        raise _refused(name, 'it writes """, which ends a template in a Modelfile')
+
+
+def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
+    return _rendered(template, bos, None, ("x", "y")).removeprefix(texts.prompt(None, ["x"]) + "y")
+
+
+def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """Return the text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
+    return _text(template, bos, system, turns)
+
+
+def _asked(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
+    """Return the text of the prompt for the reply to the last turn, without BOS."""
+    return _text(template.prompts, bos, system, [*turns, ""])
+
+
+def _text(
+    write: Callable[[Sequence[Asked]], list[Rendered]], bos: str, system: str | None, turns: Sequence[str]
+) -> str:
+    roles = ("user", "assistant")
+    chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
+    pieces, _, _, failure, *_ = write([(system, chat, "")])[0]
+    if failure:
+        raise ValueError(f"the chat template cannot be exported: {failure}")
+    return "".join(text for text, _, _ in pieces).removeprefix(bos)
+
+
+def _refused(name: str, why: str) -> ValueError:
+    return ValueError(f"the chat template ({name}) cannot be written for Ollama: {why}")
+
+
+def _literal(text: str) -> str:
+    """Return text with braces written as Go strings."""
+    return text.replace("{{", '{{ "{{" }}')

@@ -13,8 +13,8 @@ from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
 from fastsft.doctor.check import WARNING, ExaminedDirectory, ProblemError
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
 from fastsft.planning.device_memory import size_text
+from fastsft.runtime.output_files import digest_of_file, recorded_files
 from fastsft.runtime.regular_files import read_json_object
-from fastsft.runtime.written_files import digest_of_file, written_in
 
 _BROKEN_OFF = re.compile(r"\.fastsft-(tmp|new|old)-")
 _OPTIMIZER = "optimizer-rank-*.safetensors"
@@ -47,7 +47,9 @@ def _against_record(folder: Path) -> str:
         raise ProblemError(
             f"missing, and the run left them: {named(absent)}", "take the model of a checkpoint"
         )
-    record = {name: digests[-1] for name, digests in written_in(folder).items() if (folder / name).is_file()}
+    record = {
+        name: digests[-1] for name, digests in recorded_files(folder).items() if (folder / name).is_file()
+    }
     changed = [name for name, digest in record.items() if digest_of_file(folder / name) != digest]
     weights = [name for name in changed if name.endswith(".safetensors")]
     if weights:

@@ -29,8 +29,8 @@ from fastsft.model.generic.weights import (
 )
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
 from fastsft.planning.memory_plan import Setting
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
-from fastsft.runtime.place import launch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

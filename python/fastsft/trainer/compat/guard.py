@@ -11,8 +11,8 @@ from fastsft.arguments.from_transformers import take_changes_of_source
 from fastsft.originals.classes import LIBRARIES, is_class_of
 from fastsft.originals.functions import described, is_written_in, plain
 from fastsft.originals.trainer_patches import watched_names
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell, warn_once
-from fastsft.runtime.place import launch
 from fastsft.trainer.compat.changes import Changes
 from fastsft.trainer.compat.overrides import (
     check_again,

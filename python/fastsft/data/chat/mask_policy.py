@@ -1,0 +1,167 @@
+"""Resolve `--mask_policy auto`: FastChat's labels if they hold with the tokenizer, else spans."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TypeVar
+
+from fastsft import _C
+from fastsft.data.chat.jinja_form import jinja_form_of
+from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
+from fastsft.data.chat.template_choice import MODEL, template_name, template_source
+from fastsft.tokenizer.files import TrainedTemplate
+from fastsft.tokenizer.interfaces import NamedTokens
+from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer, require_native_tokenizer
+
+T = TypeVar("T")
+_FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
+# Templates for models without one, recognised by tokens that mark turns.
+_MARKS = {
+    "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    "chatml": ("<|im_start|>", "<|im_end|>"),
+}
+
+
+def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
+    """Return `settings` with the policy that auto resolves to for this tokenizer, and the reason.
+
+    FastChat's policy is chosen, as in its scripts, unless a flag needs spans or a probe shows that FastChat's
+    token counts fail. With spans, the template is the named one, the model's own, one whose marks the
+    tokenizer has, or FastChat's with the tokenizer's own end. ValueError with the way out if there is none.
+    """
+    if settings.mask_policy != AUTO:
+        return settings
+    flag = _spans_flag(settings)
+    if flag is not None:
+        return replace(settings, mask_policy="spans", why=f"{flag} is of this policy")
+    problem = fastchat_problem(tokenizer)
+    if problem is None:
+        why = "FastChat's labels hold with this tokenizer" + _other_template(tokenizer)
+        return replace(settings, mask_policy="fastchat", why=why)
+    named, whose = _template_of(settings, tokenizer, problem)
+    return replace(settings, mask_policy="spans", template=named, why=f"{problem}; {whose}")
+
+
+def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
+    """Return DataArguments with the policy of `resolve_policy`: a copy if the policy was auto."""
+    settled = resolve_policy(LabelSettings.from_arguments(data_args), tokenizer)
+    if getattr(data_args, "mask_policy", None) != AUTO:
+        return data_args
+    chosen = copy.copy(data_args)
+    for name, value in (
+        ("mask_policy", settled.mask_policy),
+        ("template", settled.template),
+        ("mask_policy_reason", settled.why),
+    ):
+        setattr(chosen, name, value)
+    return chosen
+
+
+def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
+    """Resolve auto in a script that calls FastChat's functions: to "fastchat", unless a flag needs spans."""
+    if settings.mask_policy != AUTO:
+        return settings
+    return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
+
+
+def set_pad_token(settings: LabelSettings, tokenizer: NamedTokens) -> None:
+    """Set the pad token to the unknown token, as FastChat does; with spans any pad token will do."""
+    if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
+        tokenizer.pad_token = tokenizer.unk_token
+
+
+def fastchat_problem(tokenizer: NamedTokens) -> str | None:
+    """Explain why FastChat's script cannot label with this tokenizer; None if it can."""
+    if tokenizer.unk_token_id is None:
+        return "the tokenizer has no unk token, with which FastChat pads"
+    native = find_native_tokenizer(tokenizer)
+    if native is None:
+        return None  # the tokenizer is called, as in FastChat
+    if native.find_token("</s>") < 0:
+        return "the tokenizer has no token </s>, with which FastChat ends replies"
+    fastchat = LabelSettings(mask_policy="fastchat")
+    try:
+        make_labeller(native, PROBE_LENGTH, int(tokenizer.unk_token_id), fastchat, self_test=True)
+    except ValueError:
+        return "FastChat's counts of tokens fail on a probe with this tokenizer"
+    return None
+
+
+def _spans_flag(settings: LabelSettings) -> str | None:
+    """Return the flag that needs the spans policy; else None."""
+    name = settings.template
+    if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
+        return f"--template {name}"
+    if settings.chat_template_name is not None:
+        return f"--chat_template_name {settings.chat_template_name}"
+    if settings.train_turns != "all":
+        return f"--train_turns {settings.train_turns}"
+    if settings.boundary_tokens != "merge":
+        return f"--boundary_tokens {settings.boundary_tokens}"
+    return "--on_bad_sample repair" if settings.on_bad_sample == "repair" else None
+
+
+def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
+    """Return --template, and whose template it is, for the message."""
+    if settings.template is not None:
+        return settings.template, "the template is named by --template"
+    if template_source(tokenizer) is not None:
+        return None, "the template is the model's own"
+    native = find_native_tokenizer(tokenizer)
+    for name, marks in _MARKS.items():
+        if native is not None and all(_is_special(native, mark) for mark in marks):
+            return name, f"the model has no chat template, and its tokenizer the tokens of {name}"
+    ends = _vicuna_for(tokenizer, native)
+    if ends is not None:
+        named = _FASTCHAT if ends == _STOP else None
+        return named, f"the model has no chat template: FastChat's, with replies that end with {ends}"
+    raise ValueError(
+        f"{_where(tokenizer)}: {problem}, and the model has no chat template; name the one to train with: "
+        f"--template {{{', '.join(_C.chat_templates())}}}"
+    )
+
+
+def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
+    """Return the end of replies in FastChat's template: </s>, else the tokenizer's own, which replaces
+    </s>.
+    """
+    if native is None or tokenizer.eos_token is None:
+        return None
+    end = str(tokenizer.eos_token)
+    if not _is_special(native, end):
+        return None
+    if end != _STOP:
+        source = jinja_form_for(_FASTCHAT, tokenizer).replace(_STOP, "' ~ eos_token ~ '")
+        tokenizer.chat_template = source
+        if isinstance(tokenizer, Tokenizer):
+            tokenizer.trained_template = TrainedTemplate(source, None)
+    return end
+
+
+def _is_special(native: _C.Tokenizer, text: str) -> bool:
+    token = native.find_token(text)
+    return bool(token >= 0 and native.is_special(token))
+
+
+def _other_template(tokenizer: object) -> str:
+    """Note that the model has a template of its own, which is not trained; "" if it has none."""
+    source = template_source(tokenizer)
+    if (
+        source is None
+        or find_native_tokenizer(tokenizer) is None
+        or source == jinja_form_for(_FASTCHAT, tokenizer)
+    ):
+        return ""
+    return "; the model's own chat template is another: --mask_policy spans trains with that"
+
+
+def jinja_form_for(name: str, tokenizer: object) -> str:
+    """Return `jinja_form` with a tokenizer's BOS."""
+    native = require_native_tokenizer(tokenizer, f"the chat template {name}")
+    return jinja_form_of(name, native)
+
+
+def _where(tokenizer: object) -> str:
+    return str(getattr(tokenizer, "directory", None) or getattr(tokenizer, "name_or_path", "the tokenizer"))

@@ -1,0 +1,88 @@
+"""Make prompts as token ids, as `apply_chat_template` with `add_generation_prompt` does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
+from fastsft.data.chat.template_choice import MODEL, template_source
+from fastsft.tokenizer.tokenizer import Tokenizer
+
+_LENGTH = 1 << 24
+_NAMES = {"user": "human", "assistant": "gpt"}
+_MARK = "4711-0815"  # a content
+_REPLY = "x"  # replaces the reply that is not written yet
+
+
+class Prompts:
+    """Prompts of conversations with a tokenizer and a chat template.
+
+    template: a name in `chat_templates()`; by default the model's own, or vicuna_v1.1 for a model without
+    one. `name`: of the template. `stop_id`: id of the token that ends replies; None if the tokenizer lacks
+    it. ValueError for an unknown template.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
+        if template is None and template_source(tokenizer) is None:
+            template = "vicuna_v1.1"
+        native = tokenizer.native
+        settings = LabelSettings(mask_policy="spans", template=template, train_turns="last")
+        self._labeller = make_labeller(native, _LENGTH, -1, settings, tokenizer=tokenizer, prompts=True)
+        described = describe(self._labeller)
+        self.name = described["template"]
+        self._tokenizer = tokenizer
+        self._is_own = self.name == MODEL
+        stop = native.find_token(described["stop_token"])
+        self.stop_id: int | None = stop if stop >= 0 else None
+
+    def ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), with BOS.
+
+        The last message is the user's. ValueError for an order of roles that the template refuses.
+        """
+        if not messages or messages[-1]["role"] != "user":
+            raise ValueError("expected messages of which the last one is the user's")
+        seen = self._explained(messages)
+        tokens = itertools.takewhile(lambda each: self._is_own or not each[3], seen.tokens)
+        prompt = [token for token, *_ in tokens]
+        if prompt and seen.outcome != "excluded":
+            return prompt
+        reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
+        reasons += [str(fault) for fault in seen.faults]
+        raise ValueError(f"no prompt for these messages ({'; '.join(reasons) or seen.outcome})")
+
+    def content(self, said: str) -> str:
+        """Return a reply's message content for the next prompt.
+
+        Text that the template itself writes before a content is removed, such as the final channel of gpt-oss
+        with everything that the model wrote before it.
+        """
+        lead = self._lead.strip()
+        if not lead:
+            return said.strip()
+        native = self._tokenizer.native
+        if any(native.is_special(token) for token in native.encode(lead.encode())):
+            return said.rpartition(lead)[2].strip()
+        return said.strip().removeprefix(lead).strip()
+
+    @cached_property
+    def _lead(self) -> str:
+        """Text between a reply's prompt and its content, once another message follows."""
+        if not self._is_own:
+            return ""
+        question = {"role": "user", "content": "Hi"}
+        first = self._explained([question]).text_bytes.decode()
+        later = self._explained(
+            [question, {"role": "assistant", "content": _MARK}, question]
+        ).text_bytes.decode()
+        follows = later.startswith(first) and _MARK in later
+        return later[len(first) :].partition(_MARK)[0] if follows else ""
+
+    def _explained(self, messages: Sequence[Mapping[str, str]]) -> _C.Explanation:
+        turns = [{"from": _NAMES.get(m["role"], m["role"]), "value": m["content"]} for m in messages]
+        record = {"id": "chat", "conversations": [*turns, {"from": "gpt", "value": _REPLY}]}
+        return _C.explain_record(json.dumps(record), self._labeller)

@@ -1,0 +1,221 @@
+"""A conversation as chat templates read it: messages with their tool calls, and the tools.
+
+Argument texts of records become objects, and other forms become the one that the template takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fastsft.data.chat.rendering.sandbox import Refused
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+Message = tuple[str, str, bool, str]  # role, text, is learned, more fields as JSON or ""
+
+
+class CallForm(NamedTuple):
+    """The form in which a template takes calls.
+
+    as_text: arguments are JSON texts, not objects. null_content: the content of a call without text is null.
+    """
+
+    as_text: bool = False
+    null_content: bool = False
+
+
+# Names of a reply's thoughts in templates: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_ALTERED = "\ue000"
+
+
+class Chat(NamedTuple):
+    """A template's input. more: JSON texts of everything but roles and contents."""
+
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def has_more(self) -> bool:
+        """True with calls, tools or other fields than roles and contents."""
+        return bool(self.more)
+
+    @property
+    def size(self) -> int:
+        """Number of characters that a template may write."""
+        return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
+
+    def first(self, count: int) -> Chat:
+        """Return the first messages."""
+        return self._replace(messages=self.messages[:count])
+
+    def more_text(self) -> str:
+        """Return all texts in the further fields; special tokens there belong to the record."""
+        if not self.more:
+            return ""
+        texts: list[str] = []
+        for message in self.messages:
+            _add_texts({**message, "role": "", "content": ""}, texts)
+        own = _joined(texts)
+        return own if self.tools is None else f"{own}\n{_texts_of_tools(self.more[-1])}"
+
+
+def read_chat(
+    system: str | None,
+    messages: list[Message],
+    tools: str = "",
+    form: CallForm | None = None,
+    thoughts: str = THOUGHTS[0],
+) -> Chat:
+    """Return the conversation with its fields parsed.
+
+    form: of calls; by default arguments are objects, as in transformers' documentation and in vLLM, which
+    parses the texts of OpenAI's files. thoughts: the template's name for them. Refused for malformed fields.
+    """
+    as_text, null_content = form or CallForm()
+    chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+    for role, text, _, more in messages:
+        fields = _read(more) if more else {}
+        if THOUGHTS[0] in fields:
+            fields[thoughts] = fields.pop(THOUGHTS[0])
+        if "tool_calls" in fields:
+            calls = _list(fields["tool_calls"], "tool_calls")
+            fields["tool_calls"] = [_call(call, as_text) for call in calls]
+            fields["content"] = None if null_content and not text else text
+        chat.append({"role": role, "content": text, **fields})
+    given = _tools(tools) if tools else None
+    more_json = [more for *_, more in messages if more] + ([tools] if given else [])
+    return Chat(chat, given, tuple(more_json))
+
+
+def altered(chat: Chat, number: int) -> Chat:
+    """Return the chat with a changed message: each of its texts has another beginning."""
+    message = chat.messages[number]
+    texts = {name: _ALTERED + message[name] for name in ("content", *THOUGHTS) if message.get(name)}
+    if "tool_calls" in message:
+        texts["tool_calls"] = [_altered_call(call) for call in message["tool_calls"]]
+    elif message["role"] != "assistant":
+        texts.setdefault("content", _ALTERED)
+    messages = list(chat.messages)
+    messages[number] = {**message, **texts}
+    return chat._replace(messages=messages)
+
+
+def _altered_call(call: Any) -> Any:
+    """Change a call, except its id, since templates refuse some ids."""
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return call
+    changed = {**function, "name": _ALTERED + function["name"], "arguments": _altered(function["arguments"])}
+    return {**call, "function": changed} if "function" in call else changed
+
+
+def _altered(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        return json.dumps(_altered(json.loads(arguments)), ensure_ascii=False)
+    return {_ALTERED + name: value for name, value in arguments.items()}
+
+
+def has_tools(text: str) -> bool:
+    """True for the JSON text of at least one tool, and for a malformed text."""
+    try:
+        return bool(text and _tools(text))
+    except Refused:
+        return True
+
+
+def _read(text: str) -> Any:
+    """Parse a JSON text that the core has read. Refused for values that Python's reader does not take."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a text that is too deep
+        raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
+
+
+@lru_cache(maxsize=16)
+def _tools(text: str) -> list[Any] | None:
+    """Return the tools; None for an empty list, and for a blank text, as tables contain them."""
+    value = _read(text)
+    is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
+    return None if is_none else [_tool(tool) for tool in _list(value, "tools")] or None
+
+
+def _tool(tool: Any) -> Any:
+    """Return a tool in the form of OpenAI's API, also if a data set has only its function."""
+    is_function = isinstance(tool, dict) and "name" in tool and not tool.keys() & {"type", "function"}
+    return {"type": "function", "function": tool} if is_function else tool
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    """Return a list, also if a data set has it as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise Refused(f"{name} is a text that is no JSON; expected a list") from None
+    if not isinstance(value, list):
+        raise Refused(f"{name} is no list")
+    return value
+
+
+def _call(call: Any, as_text: bool) -> Any:
+    """Return the call with its arguments in the requested form; an object that is no call stays unchanged."""
+    if not isinstance(call, dict):
+        raise Refused("a call of a tool is no object")
+    function = call.get("function", call)
+    if isinstance(function, dict) and isinstance(function.get("function"), dict):  # a call as a call's text
+        function = function["function"]
+    if not isinstance(function, dict) or not function.keys() & {"name", "arguments"}:
+        return call
+    changed = {**function, "arguments": _arguments(function.get("arguments"), as_text)}
+    return {**call, "function": changed} if "function" in call else changed
+
+
+def _arguments(arguments: Any, as_text: bool) -> Any:
+    """Return arguments in the requested form; null and a blank text mean no arguments.
+
+    Refused for a text that is not JSON, and for a value that is no object.
+    """
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else None
+        except (ValueError, RecursionError):
+            raise Refused(
+                f"arguments of a call is a text that is no JSON; expected an object, got {arguments!r:.60}"
+            ) from None
+    if value is None:
+        return "{}" if as_text else {}
+    if not isinstance(value, dict):
+        raise Refused(f"arguments of a call: expected an object, got {arguments!r:.60}")
+    if not as_text:
+        return value
+    return arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(maxsize=16)
+def _texts_of_tools(text: str) -> str:
+    texts: list[str] = []
+    _add_texts(_tools(text), texts)
+    return _joined(texts)
+
+
+def _joined(texts: list[str]) -> str:
+    joined = "\n".join(texts)
+    return joined if joined.isascii() else _SURROGATE.sub("\ufffd", joined)
+
+
+def _add_texts(value: Any, texts: list[str]) -> None:
+    """Append all strings in a JSON value, including field names."""
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            texts.append(name)
+            _add_texts(inner, texts)
+    elif isinstance(value, list):
+        for inner in value:
+            _add_texts(inner, texts)

@@ -1,0 +1,95 @@
+"""Answer requests to render conversations with a model's own Jinja chat template; a separate program.
+
+The template is untrusted: a sandbox keeps it from Python's insides (`sandbox.py`), and this process bounds
+its time, memory and output. Speaks JSON lines over standard input and output with
+`data/chat/model_template.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fastsft.data.chat.rendering.program import Program
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
+
+MEMORY_LIMIT = 1 << 29
+_GRACE = 6.0  # longer than the run waits, which may be gone
+
+
+def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
+    _limit_computing(seconds + _GRACE)
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine makes no render fail
+    try:
+        if request == "endings":
+            return {"endings": program.endings()}
+        if isinstance(request, str):
+            return {"trait": program.trait(request)}
+        if isinstance(request, dict):
+            return program.render_prompt(*request["prompt"])
+        return program.render(*request)
+    except Refused as error:
+        return {"failure": str(error)}
+    except Fatal as error:  # in a conversation: only that one is excluded
+        return {"fatal" if isinstance(request, str) else "failure": str(error)}
+    except TimeLimit:
+        return {"failure": f"the chat template takes more than {seconds:g} s"}
+    except (MemoryError, RecursionError) as error:
+        return {"failure": f"the conversation cannot be rendered: {type(error).__name__}"}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limit_computing(seconds: float) -> None:
+    """Let the system end this process after `seconds` of computing, also inside a single operation."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(time.process_time() + seconds)
+    soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def main() -> None:
+    """Read the settings, then one request a line; answer each with a line.
+
+    Exits silently when the run is gone, which may have been killed in the middle of a line.
+    """
+    try:
+        _serve(line for line in sys.stdin if line.endswith("\n"))
+    except BrokenPipeError:
+        os._exit(1)  # otherwise the interpreter would flush again
+
+
+def _serve(lines: Iterator[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+
+    def on_alarm(*_: object) -> None:
+        raise TimeLimit
+
+    signal.signal(signal.SIGPROF, on_alarm)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if (first := next(lines, None)) is None:
+        return
+    settings = json.loads(first)
+    seconds = settings.pop("seconds")
+    _limit_computing(seconds + _GRACE)
+    program: Program | None = None
+    try:
+        program = Program(**settings)
+        hello = {"has_blocks": program.has_blocks}
+    except Fatal as error:
+        hello = {"fatal": str(error)}  # type: ignore[dict-item]
+    print(json.dumps(hello), flush=True)
+    for line in lines:
+        if program is not None:
+            print(json.dumps(_answer(program, json.loads(line), seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Check the values that a chat template handles while it renders a chat of marks (`watched.py`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+from jinja2.runtime import LoopContext, Macro
+from jinja2.utils import Namespace
+
+from fastsft.data.chat.rendering.marks import MARK_BEGIN
+from fastsft.data.chat.rendering.sandbox import MarkedList, MarkedObject, Refused
+
+SCALARS = (str, int, float, bool, type(None))
+
+
+class Unforeseen(Refused):
+    """An operation on a mark whose result may differ for a text, and which cannot be repeated."""
+
+
+def check_call(called: Any, owner: Any, values: list[Any]) -> None:
+    """Raise for a call whose result may depend on a text, unless it is a text's own method."""
+    if isinstance(called, LoopContext):  # a loop within itself
+        gone_through(values[0] if values else None)
+    elif called is dict or called is Namespace:
+        for value in values:
+            whole(value)
+    elif is_marked(owner):
+        raise Unforeseen("a text or a list of texts is looked into")
+    elif isinstance(owner, list | tuple | LoopContext) and values and called.__name__ != "cycle":
+        raise Unforeseen("a list is searched")
+    elif not all(is_free(value) or isinstance(value, Macro) for value in values):
+        raise Unforeseen(f"a call of {getattr(called, '__name__', type(called).__name__)}")
+
+
+def is_simple(value: Any) -> bool:
+    """True for a value that can be filled and compared: a scalar, or a list of scalars."""
+    if type(value) in (list, tuple):
+        return all(type(part) in SCALARS for part in value)
+    return type(value) in SCALARS or isinstance(value, jinja2.Undefined | slice)
+
+
+def is_free(value: Any) -> bool:
+    """True for a value without marks, which is the same in all chats of the form."""
+    if isinstance(value, MarkedObject | MarkedList):
+        return False
+    if isinstance(value, Mapping):
+        return all(map(is_free, value)) and all(map(is_free, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_free, value))
+    return not is_marked(value) and (is_simple(value) or is_escaped(value))
+
+
+def is_marked(value: Any) -> bool:
+    """True for a text with a mark, or a list of such."""
+    if isinstance(value, list | tuple):
+        return any(map(is_marked, value))
+    return isinstance(value, str) and MARK_BEGIN in value
+
+
+def is_escaped(value: Any) -> bool:
+    """True for a text that escapes texts joined with it."""
+    return isinstance(value, str) and type(value) is not str
+
+
+def is_closed(value: Any) -> bool:
+    return isinstance(value, MarkedObject | MarkedList) and not value._is_open
+
+
+def whole(value: Any) -> Any:
+    """Return a value of which number and kinds of parts are used; raise for an object behind a mark."""
+    if is_closed(value):
+        raise Unforeseen("the parts of an object are looked at")
+    return value
+
+
+def gone_through(value: Any) -> Any:
+    """Return the value, over whose parts the template iterates."""
+    if is_marked(value) and isinstance(value, str):
+        raise Unforeseen("the letters of a text are gone through")
+    return whole(value)
+
+
+def unpacked(value: Any) -> Any:
+    """Check a value whose parts become targets or arguments, and return it."""
+    return named(gone_through(value))
+
+
+def each_unpacked(values: Any) -> Any:
+    """Check values whose own parts become targets, and return them."""
+    items = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
+    for value in items:
+        unpacked(value)
+    return items
+
+
+def is_any(value: Any) -> int:
+    """Return a value's length for a comparison with 0: no marked text is empty."""
+    return min(len(whole(value)), 1)
+
+
+def named(value: Any) -> Any:
+    """Return the value; raise for an object whose names are texts of the chat, which may collide."""
+    if type(value) is dict and any(map(is_marked, value)):
+        raise Unforeseen("a text names a part of an object")
+    return value
+
+
+def look_up(obj: Any, key: Any) -> None:
+    """Raise for a lookup by a text of the chat, or in an object behind a mark."""
+    if is_closed(obj) or is_marked(key):
+        raise Unforeseen("a text is looked up")
+
+
+def members(left: Any, right: Any) -> Any:
+    """Return the values that `in` compares with: an object's names, or the scalars in a list for a scalar."""
+    whole(right)
+    if isinstance(right, Mapping):
+        return list(right)
+    if isinstance(right, list | tuple) and type(left) in SCALARS:
+        return [part for part in right if type(part) in SCALARS]
+    return right
+
+
+def tells_nothing(left: Any, right: Any) -> bool:
+    """True for a value of many parts next to an empty value or a scalar: they are never equal."""
+    sides = [isinstance(side, list | tuple | Mapping) for side in (left, right)]
+    if not any(sides):
+        return False
+    if all(sides):
+        return not (left and right)
+    return (type(right) if sides[0] else type(left)) in SCALARS
+
+
+def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
+    """True if messages are selected by an attribute that is no text of the chat: the role."""
+    if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
+        return False
+    if not all(isinstance(message, Mapping) and not is_closed(message) for message in messages):
+        return False
+    return is_free([*others, *(message.get(attribute) for message in messages)])
+
+
+def in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def holds_marked(value: Any) -> bool:
+    if isinstance(value, MarkedObject | MarkedList):
+        return True
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(map(holds_marked, parts))

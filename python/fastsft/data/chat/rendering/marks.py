@@ -1,0 +1,235 @@
+"""Marks in place of a conversation's values, and the pieces of a text between them.
+
+A `Trace` keeps all operations of a template on marks except writing them (`watched.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+Span = tuple[int, int]
+_MARK = re.compile("\ue000[\\d-]+\ue001?")  # a mark, perhaps cut off
+
+
+class Piece(NamedTuple):
+    """A part of a text with marks: control text, or the place of a content."""
+
+    text: str
+    content: int  # number of its mark, -1 for control text
+    begin: int  # position in the text with marks
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.text)
+
+
+def common_length(one: str, other: str, known: int = 0) -> int:
+    """Return the length of the longest common beginning of both texts; `known` is a lower bound."""
+    low, high = known, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def difference(one: str, other: str, what: str) -> str:
+    at = common_length(one, other)
+    line = one.rfind("\n", 0, at) + 1
+    cut = (text[line : at + 60].split("\n")[0] for text in (one, other))
+    shown = [_MARK.sub("(text)", text) for text in cut]
+    return f"the chat template's {what}: {shown[0]!r} becomes {shown[1]!r}"
+
+
+def variants(text: str) -> Iterator[str]:
+    """Yield the text as templates write it: with all surrounding white space, or less."""
+    yield text
+    for strip in (str.strip, str.rstrip, str.lstrip):
+        yield strip(text)
+    yield text.strip("\n")
+
+
+def place_contents(
+    pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
+) -> list[str] | None:
+    """Return the pieces' texts with the contents put back as in `full`; None if they do not match.
+
+    written: yields possible texts of a content in `full`, by its number.
+    """
+    texts, at = [], 0
+    for number, piece in enumerate(pieces):
+        if piece.content < 0:
+            found = piece.text if full.startswith(piece.text, at) else None
+        else:
+            behind = pieces[number + 1].text
+            found = next(
+                (text for text in written(piece.content) if full.startswith(text + behind, at)), None
+            )
+        if found is None:
+            return None
+        texts.append(found)
+        at += len(found)
+    return texts if at == len(full) else None
+
+
+def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
+    """Yield [text, is_data, is_learned] for the pieces, cut at the edges of spans."""
+    edges = sorted({edge for span in spans for edge in span})
+    at = 0
+    for piece, text in zip(pieces, texts, strict=True):
+        end = at + len(text)
+        cuts = [edge for edge in edges if at < edge < end] if edges else []
+        for begin, stop in zip([at, *cuts], [*cuts, end], strict=True):
+            if begin == stop:
+                continue
+            is_learned = any(first <= begin < last for first, last in spans)
+            yield text[begin - at : stop - at], piece.content >= 0, is_learned
+        at = end
+
+
+def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
+    """Convert spans of the text with marks to the text with `texts` in place of its pieces.
+
+    They begin and end in control text.
+    """
+    moved, at, number = [], 0, 0
+    for edge in sorted({edge for span in spans for edge in span}):
+        while edge >= pieces[number].end and number + 1 < len(pieces):
+            at += len(texts[number])
+            number += 1
+        moved.append((edge, at + edge - pieces[number].begin))
+    places = dict(moved)
+    return [(places[begin], places[end]) for begin, end in spans]
+
+
+MARK_BEGIN, _MARK_END = "\ue000", "\ue001"
+_SHORT = 9  # characters of a short mark; some templates take only ids of this length
+
+
+class Marks:
+    """Texts that no record contains, by number.
+
+    nonce: 18 digits, because a template may change the case of letters.
+    """
+
+    def __init__(self, nonce: str) -> None:
+        self._long = f"{MARK_BEGIN}{nonce}-%05d{_MARK_END}"
+        self._short = f"{MARK_BEGIN}{nonce[:2]}%05d{_MARK_END}"
+        self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
+
+    def of(self, number: int, size: int = 0) -> str:
+        """Return a number's mark. size: of the replaced text, if its length matters."""
+        return (self._short if size == _SHORT else self._long) % number
+
+    def replaced(self, text: str, made: Callable[[int], str]) -> str:
+        """Replace each mark in the text by `made` of its number."""
+        return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
+
+    def is_one(self, text: str) -> bool:
+        """True for a text that is exactly one mark."""
+        return self._pattern.fullmatch(text) is not None
+
+    def cut(self, text: str) -> list[Piece]:
+        """Cut the text into pieces: first control text, then alternately a mark and control text."""
+        pieces, at = [], 0
+        for mark in self._pattern.finditer(text):
+            pieces.append(Piece(text[at : mark.start()], -1, at))
+            pieces.append(Piece(mark.group(), int(mark.group(1)), mark.start()))
+            at = mark.end()
+        pieces.append(Piece(text[at:], -1, at))
+        return pieces
+
+
+class Guard(NamedTuple):
+    """A call that the template has made with marks, and its result; their texts are cut at marks."""
+
+    call: Callable[..., Any]
+    args: Any
+    kwargs: dict[str, Any]
+    result: Any
+
+    def holds(self, values: list[Any]) -> bool:
+        """True if the call has the same result with values instead of marks."""
+        try:
+            expected = _filled(self.result, values)
+            kwargs = {name: _filled(value, values) for name, value in self.kwargs.items()}
+            result = self.call(*_filled(self.args, values), **kwargs)
+        except Exception:  # the template may raise anything of a text
+            return False
+        return type(result) is type(expected) and bool(result == expected)
+
+
+class Trace:
+    """The calls that a template makes with a chat's marks, except writing them.
+
+    count: values of the chat, whose marks have the first numbers; derived values have the next.
+    """
+
+    def __init__(self, marks: Marks, count: int = 0) -> None:
+        self.marks, self._count = marks, count
+        self._guards: dict[tuple[Any, ...], Guard] = {}
+        self._made: dict[tuple[Any, ...], int] = {}
+
+    @property
+    def size(self) -> int:
+        """Approximate memory in characters."""
+        return sum(256 + len(key[1]) for key in self._guards) + 256 * len(self._made)
+
+    def keep(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        key = (getattr(call, "func", call), repr((args, kwargs)))
+        if key not in self._guards:
+            cut = {name: self._cut(value) for name, value in kwargs.items()}
+            self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
+
+    def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
+        """Replace the marks in a text by new marks, which stand for `make` of their values."""
+        more = tuple(options.items())
+        return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
+
+    def values(self, given: list[Any]) -> list[Any]:
+        """Return a chat's values by number, derived values included."""
+        values = [*given]
+        for number, make, args, options in self._made:
+            values.append(make(values[number], *args, **dict(options)))
+        return values
+
+    def holds(self, values: list[Any]) -> bool:
+        return all(guard.holds(values) for guard in self._guards.values())
+
+    def _mark(self, key: tuple[Any, ...]) -> str:
+        return self.marks.of(self._count + self._made.setdefault(key, len(self._made)))
+
+    def _cut(self, value: Any) -> Any:
+        if type(value) is str and MARK_BEGIN in value:
+            pieces = self.marks.cut(value)
+            return _Cut(piece.text if piece.content < 0 else piece.content for piece in pieces if piece.text)
+        return type(value)(map(self._cut, value)) if type(value) in (list, tuple) else value
+
+
+class _Cut(tuple[Any, ...]):
+    """A text in parts: control text, and numbers of marks."""
+
+    __slots__ = ()
+
+
+def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
+    """Return the pieces' texts with values instead of marks; None if a value is missing or no text."""
+    try:
+        texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
+    except IndexError:  # data that looks like a mark
+        return None
+    # A value may be an object that the template does not write as JSON.
+    return texts if set(map(type, texts)) == {str} else None
+
+
+def _filled(value: Any, values: list[Any]) -> Any:
+    kind = type(value)
+    if kind is _Cut:
+        if len(value) == 1 and type(value[0]) is int:
+            return values[value[0]]
+        return "".join(part if type(part) is str else values[part] for part in value)
+    return kind(_filled(each, values) for each in value) if kind in (list, tuple) else value

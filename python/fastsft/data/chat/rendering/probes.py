@@ -1,0 +1,177 @@
+"""Probe a chat template: the fields that it writes, its form of calls, and system messages.
+
+Each probe puts a mark of its own into every text of the probed field.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from fastsft.data.chat.rendering.conversation import THOUGHTS, CallForm, Chat
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused
+
+_USER, _REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+_CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_text in (False, True))
+
+
+class Probes:
+    """The fields that a template writes.
+
+    text: the template. nonce: 18 digits, for marks: some templates take only ids of nine characters.
+    """
+
+    def __init__(self, text: Callable[[Chat], str], nonce: str) -> None:
+        self.text, self._nonce = text, nonce
+        self._id = f"{int(nonce) * 31 % 10**9:09}"  # of a call
+        self._value = f"{int(nonce) * 37 % 10**18:018}"  # of its argument
+
+    @cached_property
+    def writes_tools(self) -> bool:
+        """True if the template writes a chat's tools."""
+        return any(self._writes(chat, self._nonce) for chat in (self.tools, self.tools.first(1)))
+
+    @property
+    def tools(self) -> Chat:
+        """A chat with a tool."""
+        function = {
+            "name": self._nonce,
+            "description": self._nonce,
+            "parameters": {"type": "object", "properties": {}},
+        }
+        return Chat([_USER, _REPLY], [{"type": "function", "function": function}])
+
+    @cached_property
+    def call_form(self) -> CallForm | None:
+        """The first form in which the template writes calls, with arguments as JSON; or None."""
+        marks = (self._nonce, self._id, self._value)
+        for form in _CALL_FORMS:
+            for chat in (self._calling(form), self._calling(form).first(2)):
+                with contextlib.suppress(Refused, Fatal):
+                    text = self.text(chat)
+                    is_python = f"{{'x': '{self._value}'" in text
+                    # The tool's result has the id, too; it tells nothing about the call.
+                    written = [
+                        mark
+                        for mark in marks
+                        if mark in text and (mark != self._id or len(chat.messages) == 2)
+                    ]
+                    if written and not is_python:
+                        return form
+        return None
+
+    @cached_property
+    def thoughts_name(self) -> str:
+        """The first name of thoughts that the template writes, in any place; "" if it writes none."""
+        for name in THOUGHTS:
+            if any(self._writes(chat, self._nonce) for chat in self._thinking(name)):
+                return name
+        return ""
+
+    def two_thoughts(self, name: str | None) -> Chat:
+        """Return two turns with thoughts: in the field `name`, or in the text."""
+        in_text = {**_REPLY, "content": f"<think>\n{self._nonce}\n</think>\n\nHo"}
+        return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
+
+    def call_endings(self) -> tuple[str, str]:
+        """Return the texts after a call's name, and between a call and its result; "" without calls."""
+        if self.call_form is None:
+            return "", ""
+        with contextlib.suppress(Refused, Fatal):
+            chat = self._calling(self.call_form)
+            called, answered = (self.text(chat.first(count)) for count in (2, 3))
+            if answered.startswith(called):
+                begin = max(called.rfind(mark) for mark in (self._nonce, self._id, self._value))
+                return called[begin:], answered[len(called) :]
+        return "", ""
+
+    def _calling(self, form: CallForm) -> Chat:
+        """Return a user's text, a call, its result and a reply."""
+        function: dict[str, Any] = {"name": self._nonce, "arguments": {"x": self._value}}
+        if form.as_text:
+            function["arguments"] = f'{{"x": "{self._value}"}}'
+        call = {"id": self._id, "type": "function", "function": function}
+        content = None if form.null_content else ""
+        calling = {"role": "assistant", "content": content, "tool_calls": [call]}
+        result = {"role": "tool", "content": "1", "name": "f", "tool_call_id": self._id}
+        return Chat([_USER, calling, result, _REPLY])
+
+    def _thinking(self, name: str) -> Iterator[Chat]:
+        """Yield chats with thoughts: with and without calls, in a first and a later turn."""
+        reply = {**_REPLY, name: self._nonce}
+        yield Chat([_USER, reply])
+        yield Chat([_USER, _REPLY, _USER, reply])
+        if self.call_form is None:
+            return
+        # The call and the thoughts have different marks.
+        calling = Probes(self.text, self._value)._calling(self.call_form)
+        user, call, *others = calling.messages
+        thinking = {**call, name: self._nonce}
+        for turn in ([user, thinking], [user, thinking, *others], [user, call, others[0], reply]):
+            yield Chat(turn)
+            yield Chat([_USER, _REPLY, *turn])
+
+    def _writes(self, chat: Chat, mark: str) -> bool:
+        with contextlib.suppress(Refused, Fatal):
+            return mark in self.text(chat)
+        return False
+
+
+Text = Callable[[Chat], str]
+# Forms of call ids, of which a template needs at most one: exactly nine characters; "functions.NAME:NUMBER"
+# instead of a name; any id.
+CALL_IDS = ("short_call_ids", "named_call_ids", "call_ids")
+# Two traits about system messages: a second one after the first, and one between turns.
+INPUTS = (*CALL_IDS, "second_system", "later_system")
+
+
+def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
+    """True if the template has the trait `name`, one of INPUTS.
+
+    text: the template. form: of its calls, or None. nonce: 18 digits.
+    """
+    if name == "second_system":
+        return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)
+    if name == "later_system":
+        return _writes(text, [_USER, _REPLY, _system("A", nonce), _USER, _REPLY], 1, nonce)
+    return form is not None and name == _call_ids(text, form, nonce)
+
+
+def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
+    """Return the name of the form of call ids that the template needs; "" for none."""
+    short, name = nonce[:9], f"f{nonce[9:]}"
+    with_id = _rendered(text, _calling(form, name, short))
+    without = _rendered(text, _calling(form, name, None))
+    if with_id is None or (without is not None and short not in with_id):
+        return ""
+    if short in with_id and name not in with_id:
+        return "named_call_ids"
+    return "call_ids" if _rendered(text, _calling(form, name, f"call_{nonce}")) else "short_call_ids"
+
+
+def _calling(form: CallForm, name: str, call_id: str | None) -> Chat:
+    """Return a user's text, a call, its result and a reply."""
+    arguments: Any = '{"x": 1}' if form.as_text else {"x": 1}
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    result = {"role": "tool", "content": "1"}
+    if call_id is not None:
+        call["id"] = result["tool_call_id"] = call_id
+    content = None if form.null_content else ""
+    return Chat([_USER, {"role": "assistant", "content": content, "tool_calls": [call]}, result, _REPLY])
+
+
+def _system(mark: str, nonce: str) -> dict[str, Any]:
+    return {"role": "system", "content": f"{mark}{nonce}"}
+
+
+def _writes(text: Text, messages: list[dict[str, Any]], count: int, nonce: str) -> bool:
+    written = _rendered(text, Chat(messages)) or ""
+    return all(f"{mark}{nonce}" in written for mark in "AB"[:count])
+
+
+def _rendered(text: Text, chat: Chat) -> str | None:
+    with contextlib.suppress(Refused, Fatal):
+        return text(chat)
+    return None

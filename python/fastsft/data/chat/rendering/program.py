@@ -1,0 +1,335 @@
+"""A compiled chat template: the texts that it writes, and the reply places in them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from jinja2 import Template, nodes
+from jinja2.exceptions import SecurityError, TemplateSyntaxError
+
+from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, read_chat
+from fastsft.data.chat.rendering.known_forms import KnownForms
+from fastsft.data.chat.rendering.marked_values import Unforeseen
+from fastsft.data.chat.rendering.marks import Marks, Piece, Trace, cut_pieces, place_contents, variants
+from fastsft.data.chat.rendering.probes import INPUTS, Probes, takes_input
+from fastsft.data.chat.rendering.reply_spans import (
+    Ends,
+    Fault,
+    Found,
+    Reply,
+    ReplySpans,
+    Written,
+    is_whole,
+    loses_call,
+    split_blocks,
+)
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused, Sandbox, TimeLimit
+from fastsft.data.chat.rendering.watched import Watched
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MOST_PIECES = 1 << 17
+
+
+class Program:
+    """A compiled template.
+
+    ends: ends of replies, as `Ends`; () while unknown. for_tools: the template always gets tools, so that
+    probes without tools get one.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        tokens: dict[str, str],
+        date: str,
+        adds_bos: bool,
+        ends: Sequence[Any],
+        for_tools: bool = False,
+    ) -> None:
+        nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
+        self._marks = Marks(nonce)
+        self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
+        self._environment = Sandbox(date, self._blocks)
+        self._source, self._date = source, date
+        self._tokens = tokens
+        self._probes = Probes(lambda chat: self._written(chat).text, nonce)
+        self._probe_tools = self._probes.tools.tools if for_tools else None
+        self._bos = tokens.get("bos_token", "") if adds_bos else ""
+        self._ends = Ends(*(ends or ("",)))
+        self._spans = ReplySpans(self._written, self._ends)
+        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
+        self._plain: dict[tuple[str, ...], list[Piece]] = {}  # texts of marks by the roles of their chats
+        try:
+            self._template = self._environment.from_string(source)
+            self.has_blocks = "generation" in source and self._parses_blocks(source)
+        except Exception as error:  # constants are computed while it compiles, and may raise anything
+            line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
+            reason = str(error) or type(error).__name__
+            raise Fatal(f"the chat template does not compile: {line}{reason}") from None
+
+    def _parses_blocks(self, source: str) -> bool:
+        return any(
+            isinstance(block.call.node, nodes.ExtensionAttribute)
+            for block in self._environment.parse(source).find_all(nodes.CallBlock)
+        )
+
+    def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
+        """Return the rendered text, which ends as a row does. template: in another environment.
+
+        Refused for an exception of the template or too much output.
+        """
+        limit = (1 << 20) + 16 * chat.size
+        parts, size = [], 0
+        try:
+            for part in (template or self._template).generate(
+                messages=chat.messages, add_generation_prompt=prompt, documents=None,
+                tools=chat.tools or self._probe_tools, **self._tokens,
+            ):  # fmt: skip
+                size += len(part)
+                if size > limit:
+                    raise Refused(f"the chat template writes more than {limit} characters")
+                parts.append(part)
+        except SecurityError as error:
+            raise Fatal(f"the chat template asks for what the sandbox forbids: {error}") from None
+        except TimeLimit:
+            raise
+        except MemoryError:
+            raise Refused("the chat template needs too much memory") from None
+        except RecursionError:
+            raise Refused("the chat template calls itself without end") from None
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(f"the chat template refuses the conversation: {_told(error)}") from None
+        text = "".join(parts)
+        if not text.isascii() and _SURROGATE.search(text):
+            raise Refused("the chat template writes a lone surrogate, which is no text")
+        return text if prompt else text + self._ends.after(chat.messages)
+
+    def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
+        """Return pieces [text, is_data, is_learned] of a conversation, and facts about them (`_answer`).
+
+        needs_rows: the reason why its replies have no place in one text, but may have one in a row each; else
+        "".
+        """
+        chat = self._asked(system, messages, tools)
+        written = self._written(chat)
+        offset = len(chat.messages) - len(messages)
+        learned = [
+            i + offset
+            for i, (role, _, is_learned, _) in enumerate(messages)
+            if role == "assistant" and is_learned
+        ]
+        placed = None if chat.has_more else self._place(chat, written.text)
+        found = self._find(chat, written, learned)
+        replies, text, needs_rows = self._chosen(chat, written, learned, found)
+        if needs_rows:
+            return _answer([], False, True, "", needs_rows=needs_rows)
+        for i, reply in zip(learned, replies, strict=True):
+            if chat.has_more and loses_call(chat.messages[i], text[reply.begin : reply.end]):
+                raise Refused(f"the chat template does not write the call of reply {i}, next to its text")
+        spans = [(reply.begin, reply.end) for reply in replies]
+        changed: list[int] = []
+        if placed is None or text is not written.text:
+            pieces = list(cut_pieces([Piece(text, -1, 0)], [text], spans))
+            changed = [
+                i - offset
+                for i, (begin, end) in zip(learned, spans, strict=True)
+                if not is_whole(chat.messages[i], text, begin, end)
+            ]
+        else:
+            pieces = list(cut_pieces(*placed, spans))
+        is_known = placed is not None and text is written.text
+        rewritten = changed[0] if changed else -1
+        return _answer(pieces, self._lacks_bos(text), is_known, chat.more_text(), rewritten)
+
+    def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
+        # A block may end before the token that ends the reply: then the following text counts, too.
+        may_be_known = not (self.has_blocks and self._ends.next_turn)
+        replies = self._forms.find(chat, written.text, learned) if may_be_known else None
+        return self._spans.find(chat, written, learned) if replies is None else replies
+
+    def _chosen(
+        self, chat: Chat, written: Written, learned: list[int], found: Found
+    ) -> tuple[list[Reply], str, str]:
+        """Return the learned replies, the text that contains them, and why they need separate rows, else "".
+
+        If the text has no place for its only reply, the last one, the reply is written after its prompt.
+        Refused for a reply without any place.
+        """
+        faults = [fault for i in learned if isinstance(fault := found[i], Fault)]
+        if not faults:
+            return [reply for i in learned if isinstance(reply := found[i], Reply)], written.text, ""
+        lost = next((fault for fault in faults if not fault.needs_row), None)
+        if lost is None and learned != [len(chat.messages) - 1]:
+            return [], "", faults[0].reason
+        joined = self._spans.join(chat, written) if lost is None else None
+        if joined is None:
+            raise Refused((lost or faults[0]).reason)
+        return [joined[1]], joined[0], ""
+
+    def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
+        """Return the text before the last message, a reply that is not written yet, like `render`.
+
+        The text is the prompt for a reply or, for a template without prompts, the text up to the reply.
+        """
+        chat = self._asked(system, messages[:-1], tools)
+        text = self._written(chat, prompt=True).text
+        if text == self._written(chat).text:
+            *earlier, (role, reply, _, more) = messages
+            unlearned = [(role, content, False, more) for role, content, _, more in earlier]
+            whole = self.render(system, [*unlearned, (role, reply, True, more)], tools)
+            before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
+            return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
+        contents = [message["content"] for message in chat.messages]
+        pieces = [] if chat.has_more else self._pieces(_roles(chat), prompt=True)
+        texts = place_contents(pieces, lambda number: variants(contents[number]), text)
+        if texts is None:
+            pieces, texts = [Piece(text, -1, 0)], [text]
+        learned = list(cut_pieces(pieces, texts, [(0, len(text))]))
+        return _answer(learned, self._lacks_bos(text), len(pieces) > 1, chat.more_text())
+
+    def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
+        has_more = any(more for *_, more in messages)
+        forms = (self._probes.call_form, self._probes.thoughts_name or THOUGHTS[0]) if has_more else ()
+        return read_chat(system, messages, tools, *forms)
+
+    def _lacks_bos(self, full: str) -> bool:
+        return bool(self._bos) and not full.startswith(self._bos)
+
+    def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
+        """Return the text in the pieces of a chat of marks; None if the template changes contents."""
+        roles = _roles(chat)
+        if (pieces := self._plain.get(roles)) is None:
+            if sum(map(len, self._plain.values())) > _MOST_PIECES:
+                self._plain.clear()
+            pieces = self._plain[roles] = self._pieces(roles)
+        contents = [message["content"] for message in chat.messages]
+        texts = place_contents(pieces, lambda number: variants(contents[number]), full)
+        return None if texts is None else (pieces, texts)
+
+    def _pieces(self, roles: tuple[str, ...], prompt: bool = False) -> list[Piece]:
+        """Return the pieces of a chat of marks; none if the template does not write marks as contents."""
+        with contextlib.suppress(Refused, Fatal):
+            return self._marks.cut(self._written(self._marked(roles), prompt).text)
+        return []
+
+    def endings(self) -> dict[str, str]:
+        """Return the texts around the replies of short conversations.
+
+        last: after the last reply. middle: after another reply, up to the next text. call, after_call: after
+        the prompt for a reply that calls a tool, and between it and the tool's result; "" if the template
+        writes no calls. rest_of_prompt: as `ReplySpans.rest_of_prompt`.
+        """
+        marked = self._marked(("user", "assistant") * 2)
+        written = self._written(marked)
+        text = written.text
+        marks = {piece.content: piece for piece in self._marks.cut(text)}
+        if max(marks) != len(marked.messages) - 1:
+            raise Fatal("the chat template does not write the last reply")
+        middle = text[marks[1].end : marks[2].begin] if 1 in marks and 2 in marks else ""
+        call, after_call = self._probes.call_endings()
+        return {
+            "last": text[marks[3].end :],
+            "middle": middle,
+            "call": call,
+            "after_call": after_call,
+            "rest_of_prompt": self._spans.rest_of_prompt(marked, written),
+        }
+
+    def trait(self, name: str) -> bool:
+        """Return whether the template has a trait.
+
+        takes_system: a system text appears in a conversation with its reply. lacks_bos: a text gets the
+        tokenizer's BOS in front. rewrites: the text of two turns does not begin with a prompt and its reply.
+        rewrites_thoughts: likewise for replies with thoughts. marks_replies: the template shows where a reply
+        begins, by a prompt or by generation blocks. INPUTS: as `takes_input`. tools, tool_calls,
+        reasoning_content: it writes the field.
+        """
+        if name == "rewrites":
+            two_turns = self._marked(("user", "assistant") * 2)
+            return _need_rows(self._spans.find(two_turns, self._written(two_turns), [1, 3]))
+        if name == "rewrites_thoughts":
+            return any(map(self._rewrites, (None, self._probes.thoughts_name or None)))
+        if name == "takes_system":
+            return self._takes_system()
+        if name == "lacks_bos":
+            return self._lacks_bos(self._written(self._marked(("user", "assistant"))).text)
+        if name == "marks_replies":
+            question = self._marked(("user",))
+            return (
+                self.has_blocks or self._written(question).text != self._written(question, prompt=True).text
+            )
+        if name in INPUTS:
+            return takes_input(name, self._probes.text, self._probes.call_form, self._nonce)
+        if name == "tool_calls":
+            return self._probes.call_form is not None
+        return self._probes.writes_tools if name == "tools" else bool(self._probes.thoughts_name)
+
+    def _takes_system(self) -> bool:
+        with contextlib.suppress(Refused, Fatal):
+            marked = self._marked(("system", "user", "assistant"))
+            written = self._written(marked)
+            is_found = isinstance(self._spans.find(marked, written, [2])[2], Reply)
+            return is_found and self._marks.of(0) in written.text
+        return False
+
+    def _rewrites(self, thoughts: str | None) -> bool:
+        probe = self._probes.two_thoughts(thoughts)
+        with contextlib.suppress(Refused, Fatal):
+            return _need_rows(self._spans.find(probe, self._written(probe), [1, 3]))
+        return False
+
+    def _marked(self, roles: tuple[str, ...]) -> Chat:
+        return Chat([{"role": role, "content": self._marks.of(i)} for i, role in enumerate(roles)])
+
+    def _written(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> Written:
+        text = self.text(chat, prompt, template)
+        return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
+
+    def _written_of_marks(self, chat: Chat, prompt: bool, trace: Trace) -> Written:
+        """Render a chat of marks; trace: keeps all operations of the template on them."""
+        if self._watched is None:
+            raise Unforeseen("the template cannot be watched")
+        environment, template = self._watched
+        environment.trace = trace
+        return self._written(chat, prompt, template)
+
+    @cached_property
+    def _watched(self) -> tuple[Watched, Template] | None:
+        """The template in an environment that watches it; None if that is impossible."""
+        environment = Watched(self._date, self._blocks, Trace(self._marks), self._environment.json_texts)
+        try:
+            return environment, environment.compiled(self._source)
+        except Exception:  # constants are computed while it compiles
+            return None
+
+
+def _roles(chat: Chat) -> tuple[str, ...]:
+    return tuple(message["role"] for message in chat.messages)
+
+
+def _answer(
+    pieces: list[tuple[str, bool, bool]], bos: bool, known: bool, more: str,
+    rewritten: int = -1, needs_rows: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "pieces": pieces, "bos": bos, "known": known, "more": more, "rewritten": rewritten,
+        "needs_rows": needs_rows,
+    }  # fmt: skip
+
+
+def _need_rows(replies: Found) -> bool:
+    return any(isinstance(reply, Fault) and reply.needs_row for reply in replies.values())
+
+
+def _told(error: Exception) -> str:
+    """A template's own words, short, and without what moves a cursor."""
+    text = str(error)[:300]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,71 @@
+"""Notebooks and prompts: detect them, and shorten tracebacks in a notebook's cells."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def is_notebook() -> bool:
+    """True if output goes to cells."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def is_interactive() -> bool:
+    """True if a person types at a prompt of Python or IPython, which a SystemExit would close."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
+
+
+def _shell() -> object:
+    """Return IPython's shell, or None; IPython is not imported for this."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def short_in_cells(
+    *kinds: type[BaseException],
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Decorate a public function: in a notebook, errors of `kinds` lose this package's frames.
+
+    kinds: errors whose messages suffice for a user. Frames of other code (a script's callback) stay, and so
+    do the causes of an error that such code raised. Has no effect outside of notebooks.
+    """
+
+    def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        @wraps(function)
+        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            try:
+                return function(*args, **kwargs)
+            except kinds as error:
+                if not is_notebook():
+                    raise
+                trace = _joined(_frames_of_others(error.__traceback__))
+                if trace is None:
+                    error.__cause__, error.__suppress_context__ = None, True
+                raise error.with_traceback(trace)  # noqa: B904  the same error
+
+        return called
+
+    return decorated
+
+
+def _frames_of_others(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            yield trace
+        trace = trace.tb_next
+
+
+def _joined(entries: Iterator[TracebackType]) -> TracebackType | None:
+    last = None
+    for entry in reversed(list(entries)):
+        last = TracebackType(last, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return last

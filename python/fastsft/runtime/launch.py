@@ -1,0 +1,198 @@
+"""Rank, world size, threads and network of this process, as its launcher set them in the environment.
+
+All variables are checked before any rank waits for another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PORTS = range(1, 1 << 16)
+_MOST_RANKS = 1 << 24
+_LOOPBACK = "127.0.0.1"
+
+
+def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
+    """Return the variable `name` as a number. ValueError names a missing or invalid variable."""
+    text = env.get(name)
+    try:
+        value = int(text or "")
+    except ValueError:
+        value = least - 1
+    if not least <= value < below:
+        raise ValueError(
+            f"{name}: expected a number from {least} to {below - 1}, got "
+            f"{'nothing' if text is None else repr(text)}; torchrun and srun set it for the ranks they start"
+        )
+    return value
+
+
+def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
+    """Return rank, local rank, world size and local world size by torchrun's variables."""
+    world = number_of(env, "WORLD_SIZE", 1)
+    rank = number_of(env, "RANK", 0, world)
+    local_world = number_of(env, "LOCAL_WORLD_SIZE", 1, world + 1) if "LOCAL_WORLD_SIZE" in env else world
+    local = number_of(env, "LOCAL_RANK", 0, local_world) if "LOCAL_RANK" in env else 0
+    return rank, local, world, local_world
+
+
+def is_slurm_step(env: Mapping[str, str]) -> bool:
+    """True if this process is one of several tasks of a SLURM step. ValueError as `number_of`."""
+    return "SLURM_STEP_NUM_TASKS" in env and number_of(env, "SLURM_STEP_NUM_TASKS", 1) > 1
+
+
+def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
+    """Return rank, local rank, world size and local world size by the variables of a SLURM step.
+
+    "2(x3),1" are the tasks on each machine, which must be equal. ValueError as `number_of`.
+    """
+    world = number_of(env, "SLURM_STEP_NUM_TASKS", 1)
+    tasks = env.get("SLURM_STEP_TASKS_PER_NODE", str(world)).split("(")[0].split(",")[0]
+    local_world = number_of({"SLURM_STEP_TASKS_PER_NODE": tasks}, "SLURM_STEP_TASKS_PER_NODE", 1, world + 1)
+    return (
+        number_of(env, "SLURM_PROCID", 0, world),
+        number_of(env, "SLURM_LOCALID", 0, local_world),
+        world,
+        local_world,
+    )
+
+
+def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
+    """Return host and port of the rendezvous, by default the SLURM step's. ValueError as `number_of`."""
+    job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
+    host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
+    port = {"MASTER_PORT": env.get("MASTER_PORT", str(20000 + job % 20000))}
+    return host, number_of(port, "MASTER_PORT", _PORTS.start, _PORTS.stop)
+
+
+def run_names(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the names that launchers give to all processes of a run."""
+    return {
+        name: env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID") if name in env
+    }
+
+
+def check_network(env: Mapping[str, str] | None = None) -> None:
+    """Raise ValueError for an invalid port, and for network interfaces that this machine does not have."""
+    env = os.environ if env is None else env
+    if "MASTER_PORT" in env:
+        number_of(env, "MASTER_PORT", _PORTS.start, _PORTS.stop)
+    interfaces = [name for _, name in socket.if_nameindex()]
+    requested = [name.strip() for name in env.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip()]
+    for name in requested:
+        if name not in interfaces:
+            raise ValueError(
+                f"GLOO_SOCKET_IFNAME: this machine has no interface {name!r}; it has {', '.join(interfaces)}"
+            )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Rank of this process in the job and on its machine, and the numbers of ranks."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+
+
+class PlaceError(ValueError):
+    """The launcher's variables contradict each other or make no sense."""
+
+
+def launch(environ: Mapping[str, str] | None = None) -> Launch:
+    """Read the ranks from torchrun's variables, else from those of a SLURM step; a lone rank without both.
+
+    PlaceError names the variable that makes no sense.
+    """
+    env = os.environ if environ is None else environ
+    try:
+        if "RANK" in env and "WORLD_SIZE" in env:
+            return Launch(*torchrun_place(env))
+        return Launch(*slurm_place(env)) if is_slurm_step(env) else Launch()
+    except ValueError as error:
+        raise PlaceError(str(error)) from None
+
+
+def launch_or_alone() -> Launch:
+    """Return `launch()`, or a lone rank if the environment makes no sense: for messages."""
+    try:
+        return launch()
+    except ValueError:
+        return Launch()
+
+
+def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Return the engine's threads: OMP_NUM_THREADS if a person set it, else this rank's share of the cores.
+
+    torchrun sets OMP_NUM_THREADS=1 by itself; that value does not count. More than four threads a processor
+    are refused with a warning.
+    """
+    env = os.environ if environ is None else environ
+    place = launch(env)
+    chosen = env.get("OMP_NUM_THREADS", "")
+    by_torchrun = chosen == "1" and "TORCHELASTIC_RUN_ID" in env and place.local_world_size > 1
+    if chosen.isdigit() and int(chosen) > 0 and not by_torchrun:
+        return _bounded(int(chosen), place)
+    return max(1, len(os.sched_getaffinity(0)) // place.local_world_size)
+
+
+def _bounded(chosen: int, place: Launch) -> int:
+    most = 4 * (os.cpu_count() or 1)
+    if chosen <= most:
+        return chosen
+    if place.rank == 0 and chosen not in _warned:
+        _warned.add(chosen)
+        logging.getLogger("fastsft").warning(
+            "OMP_NUM_THREADS %d: this machine has %s processors; %d threads are used",
+            chosen, os.cpu_count(), most,
+        )  # fmt: skip
+    return most
+
+
+_warned: set[int] = set()
+
+
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR
+
+
+def interface_towards(host: str) -> str | None:
+    """Return the interface whose IPv4 address is the source of packets to `host`; None if unknown.
+
+    On `host` itself that is the interface with its address. Nothing is sent.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((socket.gethostbyname(host), 9))
+            source = probe.getsockname()[0]
+            return next((name for _, name in socket.if_nameindex() if _address(probe, name) == source), None)
+    except OSError:
+        return None
+
+
+def _address(probe: socket.socket, name: str) -> str | None:
+    try:
+        reply = fcntl.ioctl(probe.fileno(), _GET_ADDRESS, struct.pack("256s", name.encode()[:15]))
+    except OSError:  # an interface without an IPv4 address
+        return None
+    return socket.inet_ntoa(reply[20:24])
+
+
+_script_may_run = True
+
+
+def no_script_runs() -> None:
+    """Say that this process runs fastsft's own program and no code of a script."""
+    global _script_may_run
+    _script_may_run = False
+
+
+def script_may_run() -> bool:
+    """True if code of a script may run in this process, in which a Trainer looks for its changes."""
+    return _script_may_run

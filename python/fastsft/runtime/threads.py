@@ -1,0 +1,69 @@
+"""Start threads with a clear error if the system gives none, and pass items to a thread with a time limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from queue import Empty
+from typing import Generic, TypeVar
+
+
+def start_needed(thread: threading.Thread, what: str) -> None:
+    """Start `thread`. _C.ThreadDeniedError, a RuntimeError, if a limit of processes or memory forbids that.
+
+    what: the thread's purpose, for the message.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise denied(what, error) from error
+
+
+def denied(what: str, error: RuntimeError) -> Exception:
+    """Return the error of `start_needed`, for threads that other code starts."""
+    from fastsft import _C
+
+    return _C.ThreadDeniedError(
+        f"cannot start a thread for {what}: {error}; allow more processes (ulimit -u, pids of the container) "
+        "or more memory (ulimit -v)"
+    )
+
+
+T = TypeVar("T")
+
+
+class TimedQueue(Generic[T]):
+    """First-in, first-out queue with one reader and any number of writers.
+
+    queue.SimpleQueue is not used because its `get(timeout=...)` waits forever in CPython 3.11 if the timeout
+    passes before the wait begins (a busy machine, a short timeout); nor queue.Queue, because an interrupt can
+    leave its lock taken.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._wake = threading.Lock()  # released by `put`, acquired when the reader looks
+        self._wake.acquire()
+
+    def put(self, item: T) -> None:
+        """Add `item`; never waits."""
+        self._items.append(item)
+        try:
+            self._wake.release()
+        except RuntimeError:  # the reader has not looked since the last `put`
+            return
+
+    def get(self, timeout: float | None = None) -> T:
+        """Remove the first item. queue.Empty after `timeout` seconds without an item; None waits forever."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._items:
+                return self._items.popleft()
+            left = -1.0 if end is None else max(end - time.monotonic(), 0.0)
+            if not self._wake.acquire(timeout=left) and not self._items:
+                raise Empty
+
+    def empty(self) -> bool:
+        """True if no item waits."""
+        return not self._items

@@ -1,0 +1,200 @@
+"""Processes that handle untrusted files: a Python that finds its library and named packages, no more.
+
+A worker bounds its own memory and time before it reads anything. `Worker` is the other end of its pipes, and
+`Deadline` ends the wait for a worker that computes too long inside one operation.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import math
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+# Without `site` there are neither the environment's packages nor code of .pth files and sitecustomize.
+_OPTIONS = ("-P", "-s", "-S")
+_START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!r}, run_name='__main__')"
+_SHORTEST_WAIT = 0.05  # seconds between two looks at a worker's processor time
+_AT_ONCE = 1 << 16  # bytes: what a pipe holds
+
+
+class Deadline:
+    """Limits of one answer, from the first wait on. computing: seconds of processor time; clock: seconds.
+
+    Processor time is what a worker may use: on a busy machine it gets more of the clock.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], computing: float, clock: float) -> None:
+        self._process, self._computing, self._clock = process, computing, clock
+        self._began: float | None = None
+        self._left, self._end = computing, math.inf
+
+    def milliseconds(self) -> float:
+        """Return the time before which the deadline cannot be over: a worker has one thread."""
+        if self._began is None:
+            self._began, self._end = self._computed(), time.monotonic() + self._clock
+        return 1000 * max(min(self._left, self._end - time.monotonic()), _SHORTEST_WAIT)
+
+    def is_over(self) -> bool:
+        """True if the worker has computed too long, or the clock has passed the end."""
+        self._left = self._computing - (self._computed() - (self._began or 0.0))
+        return self._left <= 0 or time.monotonic() >= self._end
+
+    def _computed(self) -> float:
+        return cpu_seconds(self._process) if self._computing < math.inf else 0.0
+
+
+class Worker:
+    """A running process with pipes to it.
+
+    module: of fastsft; imports `packages` and the standard library alone. variables: added to its
+    environment. stdin: a file that the process reads in place of what is sent. stderr: as Popen takes it.
+    ValueError for a package that is not installed.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        packages: Sequence[str],
+        variables: Mapping[str, str] | None = None,
+        *,
+        stdin: int | BinaryIO = subprocess.PIPE,
+        stderr: int | BinaryIO | None = None,
+    ) -> None:
+        self.process = subprocess.Popen(
+            isolated_command(module, packages), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, bufsize=0,
+            env={**isolated_environment(), **(variables or {})},
+        )  # fmt: skip
+        self._owner = os.getpid()
+        self._unsent, self._received = memoryview(b""), bytearray()
+        if self.process.stdin is not None:
+            os.set_blocking(self.process.stdin.fileno(), False)
+
+    def send(self, data: bytes) -> None:
+        """Queue `data`; `receive` and `receive_line` write it while they wait."""
+        self._unsent = memoryview(bytes(self._unsent) + data)
+
+    def receive(self, size: int, deadline: Deadline | None = None) -> bytes:
+        """Read `size` bytes, fewer at the end. TimeoutError after the deadline."""
+        while len(self._received) < size and self._exchange(deadline):
+            pass
+        return self._taken(size)
+
+    def receive_line(self, deadline: Deadline | None = None) -> bytes | None:
+        """Read a line, without its end; None after the last line. TimeoutError after the deadline."""
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if not self._exchange(deadline):
+                return None
+        return self._taken(end + 1)[:-1]
+
+    def close(self) -> None:
+        """Kill the process, unless it is that of a parent from which this process was forked."""
+        if self._owner == os.getpid():
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_received"):
+            self.close()
+
+    def _taken(self, size: int) -> bytes:
+        with memoryview(self._received) as received:
+            data = bytes(received[:size])
+        del self._received[:size]
+        return data
+
+    def _exchange(self, deadline: Deadline | None) -> bool:
+        """Wait for output of the process, and send queued data meanwhile; False at the end of its output."""
+        assert self.process.stdout is not None
+        output = self.process.stdout.fileno()
+        while (deadline or self._unsent) and not self._is_readable(output, deadline):
+            pass
+        part = os.read(output, _AT_ONCE)
+        self._received += part
+        return bool(part)
+
+    def _is_readable(self, output: int, deadline: Deadline | None) -> bool:
+        """Wait until the process writes or reads, write the next part for the process, and return whether
+        it has written.
+        """
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        if self._unsent and self.process.stdin is not None:
+            poll.register(self.process.stdin.fileno(), select.POLLOUT)
+        ready = dict(poll.poll(None if deadline is None else deadline.milliseconds()))
+        if ready.keys() - {output}:
+            self._write_some()
+        if not ready and deadline is not None and deadline.is_over():
+            raise TimeoutError
+        return output in ready
+
+    def _write_some(self) -> None:
+        assert self.process.stdin is not None
+        try:
+            written = os.write(self.process.stdin.fileno(), self._unsent[:_AT_ONCE])
+        except BlockingIOError:
+            return
+        except OSError:  # the process has ended, which its output says
+            written = len(self._unsent)
+        self._unsent = self._unsent[written:]
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time that a process has used; infinite after its end."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
+    """Return the command that runs a module of fastsft which imports `packages`, and their neighbours.
+
+    ValueError names a package that is not installed. Start it with `isolated_environment()`.
+    """
+    own = str(Path(__file__).resolve().parents[2])
+    folders = [own, *(package_folder(name) for name in packages)]
+    return [sys.executable, *_OPTIONS, "-c", _START.format(module=module), *dict.fromkeys(folders)]
+
+
+def isolated_environment() -> dict[str, str]:
+    """Return this process's environment without PYTHONPATH and all by which Python imports or runs more."""
+    hidden = ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def package_folder(name: str) -> str:
+    """Return the folder that holds an installed package.
+
+    Never the working directory, unless PYTHONPATH names it. ValueError without such a package.
+    """
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    if loaded is not None:
+        return _folder_of(loaded)
+    here = os.path.realpath(os.curdir)
+    named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    paths = [path for path in sys.path if os.path.realpath(path or os.curdir) != here or here in named]
+    spec = importlib.machinery.PathFinder.find_spec(name, paths)
+    if spec is None or spec.origin is None:  # an installation that is a hook
+        spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None or (_folder_of(spec.origin) == here and here not in named):
+        raise ValueError(f"the package {name} is not installed")
+    return _folder_of(spec.origin)
+
+
+def _folder_of(origin: str) -> str:
+    path = Path(origin).resolve()
+    return str(path.parents[1] if path.stem == "__init__" else path.parent)

@@ -1,0 +1,312 @@
+"""Open data files in any format as inputs of the native reader, and read records as Python objects."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from fastsft.runtime.regular_files import check_no_pointer, open_descriptor, open_regular
+from fastsft.sources.file_formats import (
+    CsvLines,
+    GzipStream,
+    Stream,
+    TableLines,
+    ZstandardStream,
+    is_csv_name,
+    is_table,
+)
+
+if TYPE_CHECKING:
+    from fastsft import _C
+
+
+import select
+import stat
+import time
+
+from fastsft.runtime.messages import tell
+from fastsft.sources.data_files import _STANDARD_INPUT, DataFile
+
+SECONDS_UNTIL_TOLD = 2.0
+SECONDS_TO_WAIT = 20.0
+
+
+def open_data(path: str) -> BinaryIO:
+    """Open a data file for reading: a regular file, a pipe or a device.
+
+    A pipe opens once another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and for a
+    file that cannot be opened.
+    """
+    descriptor = open_descriptor(path, "the data file cannot be read")
+    try:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            _await_writer(descriptor, path)
+        os.set_blocking(descriptor, True)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            check_no_pointer(descriptor, path, "data")
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _await_writer(descriptor: int, path: str) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLHUP)
+    end, has_told = time.monotonic() + SECONDS_TO_WAIT, False
+    while not poll.poll(1000 * (SECONDS_UNTIL_TOLD if not has_told else 1.0)):
+        if not has_told:
+            tell(f"{path} is a pipe: waiting for somebody to write to it")
+            has_told = True
+        if time.monotonic() > end:
+            raise ValueError(
+                f"{path}: expected data, got a pipe to which nobody has written for {SECONDS_TO_WAIT:g} s; "
+                "start the program that writes to it first"
+            )
+
+
+# If a record has such a key, its messages may not be the part to learn. A quote inside a text is escaped.
+_DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
+
+
+def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
+    """Return records in FastChat's own form unchanged, others as a ShareGPT array.
+
+    ValueError for unreadable records, and for the format text, which has no conversations. Invalid JSON is
+    returned as it is: its reader reports the fault.
+    """
+    from fastsft import _C
+
+    try:
+        detected = _C.detect_data_format(_C.DataInput(name, io.BytesIO(data).read, data_format=data_format))
+    except (ValueError, RuntimeError):
+        return data
+    if detected == ("sharegpt", ""):
+        if data_format == "auto" and _DOUBTFUL.search(data):
+            _check_clear(data, name)
+        return data
+    if detected[0] == "text":
+        raise ValueError(f"{name}: records of text have no conversations that a script could read")
+    parts: list[bytes] = []
+    source = _C.DataInput(name, io.BytesIO(data).read, data_format=data_format)
+    summary = _C.convert_inputs([source], "sharegpt", True, parts.append, lambda _: None)
+    if summary.num_faults:
+        raise ValueError(
+            f"{name}: {summary.num_faults:,} records cannot be read as conversations: {summary.faults[0]}; "
+            "fastsft data convert --on_bad_sample skip writes the others"
+        )
+    return b"".join(parts)
+
+
+def _check_clear(data: bytes, name: str) -> None:
+    """Raise ValueError for records in which other fields than the messages may be the ones to learn."""
+    from fastsft import _C
+
+    try:
+        summary = _C.convert_inputs(
+            [_C.DataInput(name, io.BytesIO(data).read)], "sharegpt", True, lambda _: None, lambda _: None
+        )
+    except (ValueError, RuntimeError):
+        return  # its reader reports the fault
+    doubts = ("other_format", "bad_field")
+    fault = next((fault for fault in summary.faults if fault.remark in doubts), None)
+    if fault is not None:
+        raise ValueError(f"{name}: {fault}")
+
+
+UNCONVERTED = "sharegpt"  # the data format to which others are converted
+MAX_RECORD_BYTES = 1 << 26  # the default of --max_record_bytes
+_NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+
+
+def check_data_format(name: str) -> None:
+    """Raise ValueError, listing the formats, unless `name` is a data format or "auto"."""
+    from fastsft import _C
+
+    names = ["auto", *_C.data_formats()]
+    if name not in names:
+        raise ValueError(f"--data_format: expected one of {', '.join(names)}, got {name!r}")
+
+
+def open_input(
+    file: DataFile,
+    watch: Callable[[bytes], None] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    data_format: str = "auto",
+) -> _C.DataInput:
+    """Return the native input (_C.DataInput) of a file; its first bytes tell the format, for CSV its name.
+
+    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV by
+    their libraries. watch: gets all bytes of a stream, to hash input that can be read only once.
+    max_record_bytes: a longer record is an error. data_format: format of the records, or "auto".
+    """
+    from fastsft import _C
+
+    limit = min(max_record_bytes, (1 << 32) - 1)
+    if not file.is_stream and not _is_converted(file.path, _first_bytes(file.path)):
+        return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
+    read = open_reader(file, watch, limit)
+    return _C.DataInput(_name(file), read, file.weight, limit, data_format)
+
+
+def open_reader(
+    file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
+) -> Callable[[int], bytes]:
+    """Return `read(size)` for the unpacked JSON in a file; Parquet, Arrow and CSV records become JSON lines.
+
+    limit: bytes of a record, for CSV, because the reader of the lines would notice a long one too late.
+    """
+    raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
+    start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
+    stream: Stream = raw
+    if is_table(start):
+        _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow")
+        stream = TableLines(raw, _name(file))
+    elif start[:2] == b"\x1f\x8b":
+        stream = GzipStream(raw, _name(file))
+    elif _is_zstandard(start):
+        _check_installed("zstandard", file, "Zstandard")
+        stream = ZstandardStream(raw, _name(file))
+    if _is_csv(file.path, start):
+        stream = CsvLines(stream, _name(file), limit)
+    return _guarded(stream, _name(file), watch)
+
+
+def read_records(
+    files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
+) -> list[Any]:
+    """Return all records as Python objects, each repeated as its file's weight says.
+
+    Records in other data formats become ShareGPT records. ValueError naming the file for invalid JSON, and
+    for a record of more than max_record_bytes.
+    """
+    from fastsft import _C
+
+    records = []
+    for file in files:
+        for number, record in enumerate(_parsed(file, max_record_bytes, data_format)):
+            records.extend([record] * _C.copies_of_record(file.weight, number))
+    return records
+
+
+def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
+    """Return the value that json.load would give, from a file in any data format, for classes of scripts.
+
+    The result is a list of records for several files, weights, JSON lines, and any file that is not one JSON
+    value. ValueError as `read_records`.
+    """
+    if len(files) == 1 and files[0].weight == 1:
+        may_be_object = not _NAME_OF_LINES.search(files[0].path)
+        return _parsed(files[0], max_record_bytes, UNCONVERTED, may_be_object=may_be_object)
+    return read_records(files, max_record_bytes, UNCONVERTED)
+
+
+def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
+    """Return a file's records or, with may_be_object, the object that is the whole file."""
+    read = open_reader(file, limit=limit)
+    try:
+        data = b"".join(iter(partial(read, 1 << 20), b""))
+        text = as_sharegpt(data, _name(file), data_format).decode("utf-8-sig")
+        whole = _object(text) if may_be_object else None
+        if whole is not None:
+            return whole
+        if text.lstrip(" \n\t\r")[:1] == "[":
+            records: list[Any] = json.loads(text)
+        else:
+            records = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
+    except RecursionError:
+        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{_name(file)}: not JSON: {error}") from None
+    if len(text) > limit:
+        for number, record in enumerate(records):
+            _check_record(record, f"{_name(file)}: record {number}", limit)
+    return records
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Return the object that the whole text is; None if it is an array or lines."""
+    if text.lstrip(" \n\t\r")[:1] != "{":
+        return None
+    try:
+        content: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return content
+
+
+def _check_record(record: object, where: str, limit: int) -> None:
+    size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise ValueError(
+            f"{where} has {size} bytes; a record may have {limit} (--max_record_bytes): allow more, or "
+            "divide it"
+        )
+
+
+def _name(file: DataFile) -> str:
+    return "standard input" if file.path == _STANDARD_INPUT else file.path
+
+
+def _first_bytes(path: str) -> bytes:
+    with open_regular(path, "a data file") as opened:
+        try:
+            start = opened.read(4)
+        except OSError as error:  # an error of reading names no file
+            raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
+    if start is None:
+        raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
+    return start
+
+
+def _is_converted(path: str, start: bytes) -> bool:
+    """True if the native reader cannot read the file as it is."""
+    return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
+
+
+def _is_csv(path: str, start: bytes) -> bool:
+    """True for a CSV name, unless the file begins as JSON or a table does."""
+    return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
+
+
+def _is_zstandard(start: bytes) -> bool:
+    """True for a Zstandard frame, or a skippable frame, which pzstd writes in front."""
+    return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
+
+
+def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -> Callable[[int], bytes]:
+    def read(size: int) -> bytes:
+        try:
+            block = stream.read(size)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ("zlib", "zstandard", "pyarrow"):
+                raise
+            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+        if watch:
+            watch(block)
+        return block
+
+    return read
+
+
+def _check_installed(package: str, file: DataFile, what: str) -> None:
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # it is hidden
+        spec = None
+    if spec is None:
+        raise ValueError(
+            f"{_name(file)} is {what}, which needs the package {package}: pip install {package}, or unpack "
+            "it first"
+        )
