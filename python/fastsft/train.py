@@ -36,7 +36,8 @@ from fastsft.program.main import run_script
 from fastsft.program.outcome import Finished, find_start, prepare_start, save_outputs
 from fastsft.program.preparation import check_evaluation, load_data, load_model, read_config, start_ranks
 from fastsft.ranks.output_directory import run_lock
-from fastsft.reporting.run_summary import end_page, start_page
+from fastsft.reporting.end_page import end_page
+from fastsft.reporting.start_page import start_page
 from fastsft.runtime.interactive import short_in_cells
 from fastsft.runtime.messages import rank0_print
 from fastsft.script_names import module_names

@@ -23,7 +23,7 @@ from fastsft.cli import plan
 from fastsft.data.data_module import refuse_label_flags
 from fastsft.lora.attach import check_same_settings
 from fastsft.lora.settings import LoraSettings
-from fastsft.reporting.argument_words import changed_arguments
+from fastsft.reporting.start_page import changed_arguments
 from tiny_models import write_model
 
 FASTCHATS = "--lora_r 8 --lora_alpha 16 --lora_dropout 0.05 --lora_target_modules q_proj v_proj"

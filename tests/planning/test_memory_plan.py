@@ -14,13 +14,13 @@ from engines import STATE_OPTIONS
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.devices import available_host_memory, gpu_named, size_text, usable_memory
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan, plan_run_memory
-from fastsft.reporting.memory_table import memory_table
+from fastsft.reporting.plan_lines import memory_table
 
 CONFIG = json.dumps(
     small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)

@@ -8,15 +8,15 @@ import pytest
 from fake_run import Rows
 from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.plan_choice import MemoryBudget
 from fastsft.planning.run_plan import RunPlan, packing_summary
-from fastsft.reporting.argument_words import argument_words, changed_arguments
-from fastsft.reporting.columns import columns
-from fastsft.reporting.memory_table import memory_table
-from fastsft.reporting.run_summary import end_page, reports_line, start_page
+from fastsft.reporting.console_text import columns
+from fastsft.reporting.end_page import end_page
+from fastsft.reporting.plan_lines import memory_table
+from fastsft.reporting.start_page import argument_words, changed_arguments, reports_line, start_page
 from fastsft.reporting.throughput import Pace
 from fastsft.trainer.losses import LossMeter, LossWatch
 

@@ -12,7 +12,7 @@ from fastsft.arguments.given import differing, given_fields, made_with
 from fastsft.arguments.training import TrainingArguments
 from fastsft.arguments.values import is_same
 from fastsft.runtime.messages import warn_once
-from fastsft.trackers.registry import trackers
+from fastsft.trackers.tracker import trackers
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

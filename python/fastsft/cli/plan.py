@@ -32,11 +32,10 @@ from fastsft.model.model_config import config_directory, model_config
 from fastsft.planning.devices import GPUS, Gpu, available_host_memory, gpu_named, size_text, usable_memory
 from fastsft.planning.memory_plan import BatchShape, EngineSettings
 from fastsft.planning.plan_choice import USEFUL_TOKENS, MemoryBudget, PlanRequest, choose_plan
-from fastsft.reporting.memory_table import how_held, memory_table
-from fastsft.reporting.predicted_speed import speed_lines, speed_record
+from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.launch import Launch
 
-# Those of training that memory depends on; of dropout, whether there are adapters of experts.
+# Training flags that affect memory; dropout does so for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
@@ -103,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the plan; 1 when nothing fits, with what would."""
+    """Print the plan; return 1 if nothing fits, with a hint."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.local_world_size is None:
@@ -153,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _taken(value: object) -> dict[str, Any]:
-    """Options of argparse for a flag whose default is `value`."""
+    """Return argparse options for a flag with default `value`."""
     if isinstance(value, bool):
         return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}
     return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
@@ -191,7 +190,7 @@ def _setting(args: argparse.Namespace) -> EngineSettings:
 
 
 def _model(args: argparse.Namespace) -> CausalLM:
-    """By its configuration alone. ValueError as --engine."""
+    """Open the model by its configuration alone; ValueError if --engine cannot train the model."""
     path = Path(args.model).expanduser()
     place = path.parent if path.is_file() else config_directory(args.model)
     return model_of(
@@ -200,14 +199,14 @@ def _model(args: argparse.Namespace) -> CausalLM:
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:
-    """The GPU of --gpu, whose memory counts where --memory is not given."""
+    """Return the --gpu, whose memory is the default for --memory."""
     if args.gpu is None:
         return None
     if args.device == "cpu":
         raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu")
     gpu = gpu_named(args.gpu)
     if gpu is None:
-        names = ", ".join(known.name for known in GPUS)
+        names = ", ".join(gpu.name for gpu in GPUS)
         raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
     args.memory = args.memory or f"{gpu.memory / 2**30:g}GiB"
     return gpu

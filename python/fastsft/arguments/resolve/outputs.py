@@ -13,7 +13,7 @@ from fastsft.arguments.support import rejection
 from fastsft.arguments.values import parse_size, parse_steps
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.timeouts import parse_timeouts
-from fastsft.trackers.registry import resolve_trackers
+from fastsft.trackers.tracker import resolve_trackers
 
 _COUNTING = {"all": "all", "non_padding": "non_padding", "true": "all", "no": "no", "false": "no"}
 

@@ -1,11 +1,13 @@
-"""One record as the labels see it: what the model reads, token by token, and what became of the record."""
+"""Results of an inspection: a data set's numbers, and its records token by token."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -13,9 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InspectedToken:
-    """A token of a row. Bytes [begin, end) of the text are its own; BOS in front has none.
+    """A token in a row.
 
-    piece: its text in the vocabulary. is_turn_end: the learned stop token of a reply.
+    Its text is bytes [begin, end) in the row; BOS at the front has none. piece: its text in the vocabulary.
+    is_turn_end: True for a learned stop token after a reply.
     """
 
     position: int
@@ -29,7 +32,7 @@ class InspectedToken:
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of the text.
+    """A uniform part of the text.
 
     kind: "context", "learned", "end" (a learned stop token) or "cut" (beyond the limit).
     """
@@ -40,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Remark:
-    """Why something was dropped, fixed or only noted. message: its number in the record, or -1."""
+    """Reason why a record or message was dropped, fixed or noted. message: its number, or -1."""
 
     name: str
     action: str
@@ -50,11 +53,11 @@ class Remark:
 
 @dataclass(frozen=True)
 class InspectedRecord:
-    """A record of the data.
+    """A record in the data.
 
-    outcome: noted (kept as it is), truncated, salvaged, unlabelled, dropped, excluded (has no row) or stopped
-    (training would stop here). text: what the model reads, UTF-8, the part beyond the limit included; empty
-    without a row. messages: role and text as they are in the data. line, byte: its place in `file`.
+    outcome: noted (kept unchanged), truncated, salvaged, unlabelled, dropped, excluded (without row) or
+    stopped (training would stop here). text: the model's input in UTF-8, with the part beyond the limit;
+    empty without a row. messages: role and text in the data. line, byte: position in `file`.
     """
 
     file: str
@@ -71,7 +74,7 @@ class InspectedRecord:
 
     @classmethod
     def of(cls, surveyed: _C.SurveyedRecord, native: _C.Tokenizer, stop_id: int) -> InspectedRecord:
-        """From a native _C.SurveyedRecord."""
+        """Convert a native record."""
         seen = surveyed.explanation
         return cls(
             file=surveyed.file,
@@ -89,7 +92,7 @@ class InspectedRecord:
 
     @property
     def name(self) -> str:
-        """The id, or the number where there is none."""
+        """The id, else the number."""
         return self.id or str(self.number)
 
     @property
@@ -101,11 +104,11 @@ class InspectedRecord:
         return sum(token.is_turn_end for token in self.tokens)
 
     def bytes_of(self, token: InspectedToken) -> bytes:
-        """The token's stretch of the text."""
+        """Return a token's bytes."""
         return self.text[token.begin : token.end]
 
     def parts(self) -> Iterator[Part]:
-        """The text from end to end, in stretches of one kind."""
+        """Yield the whole text in uniform parts."""
         for kind, group in groupby(self.tokens, _kind):
             members = list(group)
             yield Part(b"".join(map(self.bytes_of, members)), kind)
@@ -136,3 +139,60 @@ def _finding(finding: _C.Finding) -> Remark:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, repr=False)
+class InspectedData:
+    """Base of `fastsft.inspection.inspect.Inspection`, which documents the fields."""
+
+    data: str
+    model: str
+    width: int
+    labelling: dict[str, Any]
+    report: _C.DataReport
+    faults: list[_C.DataFault]
+    num_faults: int
+    lengths: dict[int, int]
+    learned: dict[int, int]
+    num_matching: int
+    records: list[InspectedRecord]
+    unit: str = "tokens"
+
+    def __repr__(self) -> str:
+        """Return one line with the main numbers."""
+        report = self.report
+        is_divided = report.num_whole < report.num_records
+        of = f"rows of {report.num_whole:,} records" if is_divided else "records"
+        return (
+            f"<{type(self).__name__} of {self.data}: {report.num_records:,} {of}, {report.num_kept:,} "
+            f"kept, {report.num_learned:,} of {report.num_tokens:,} {self.unit} learned, {self.num_faults:,} "
+            "faults>"
+        )
+
+    @property
+    def is_learnable(self) -> bool:
+        """True if training would start: something is learned, and no record stops the run."""
+        return self.report.num_learned > 0 and self.num_faults == 0
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.lengths.values())
+
+    @property
+    def num_padding(self) -> int:
+        """Number of padding tokens with which FastChat fills rows up to the limit."""
+        return self.num_rows * self.width - int(self.report.num_tokens)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The data set's object of data_report.json, with `faults`, `model_max_length` and `padding_tokens`.
+
+        Without a model `unit`, "bytes", replaces the last two.
+        """
+        limit = {"model_max_length": self.width, "padding_tokens": self.num_padding}
+        return {
+            **self.labelling,
+            **json.loads(self.report.to_json()),
+            "faults": self.num_faults,
+            **(limit if self.unit == "tokens" else {"unit": self.unit}),
+        }
