@@ -123,6 +123,8 @@ class ModuleSettings:
         self.all["layer_types"] = types
         if types != list(self._model.config.layer_types or ()):
             self.differing |= {"layer_types": types, "use_sliding_window": is_sliding}
+        elif is_sliding and self._config.get("use_sliding_window") is False:  # set after the model was built
+            self.differing["use_sliding_window"] = True
 
     def _set_attention_cap(self) -> None:
         """Set the score bound that the modules hold, unless their attention leaves it out."""
@@ -131,12 +133,13 @@ class ModuleSettings:
         if len(caps) > 1:
             self._refuse(f"model.model.layers[...].self_attn.{CAP}", caps, "one bound for all layers")
             return
+        (cap,) = caps
         if self._config.get("model_type") != "gemma2":
-            if caps != {self._config.get(CAP)}:
-                self._refuse(f"model.model.layers[...].self_attn.{CAP}", caps.pop(), self._config.get(CAP))
-            return
-        tell_ignored_cap(self._config, attention)
-        self.all[CAP] = as_computed({**self._config, CAP: caps.pop()}, attention)[CAP]
+            if cap is not None:
+                self._refuse(f"model.model.layers[...].self_attn.{CAP}", cap, None)
+        else:
+            tell_ignored_cap(self._config, attention)
+        self.all[CAP] = as_computed({**self._config, CAP: cap}, attention)[CAP]
         if self.all[CAP] != self._config.get(CAP):
             self.differing[CAP] = self.all[CAP]
 
@@ -150,10 +153,14 @@ class ModuleSettings:
 def structure_settings(model: PreTrainedModel, config: dict[str, Any]) -> dict[str, object]:
     """Return the settings that decide which modules the model has, as far as its layers can be found."""
     settings: dict[str, object] = dict([activation_setting(str(config.get("model_type")))])
-    layers = list(getattr(getattr(model, "model", None), "layers", ()))
+    layers = getattr(getattr(getattr(model, "model", None), "layers", None), "_modules", None)
     if layers:
         settings["num_hidden_layers"] = len(layers)
-        types = [vars(uncompiled_module(layer)).get("attention_type") for layer in layers]
+        types = [
+            vars(uncompiled_module(layer)).get("attention_type")
+            for layer in layers.values()
+            if layer is not None
+        ]
         if "layer_types" in config and None not in types:
             settings["layer_types"] = types
     return settings
