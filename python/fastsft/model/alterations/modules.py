@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROTATION = "model.model.rotary_emb"  # module_rotation.py compares its numbers
 # Attributes that a call reads and that change no result, or that module_settings.py compares.
-_NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", "norm_type", CAP}
+_NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", "norm_type", "inplace", CAP}
 # Attributes that count whatever method reads them: a replaced method is not followed.
 _ALWAYS_COMPARED = {
     "scaling", "is_causal", "num_key_value_groups", "sliding_window", "attention_dropout", "variance_epsilon",
@@ -32,6 +32,7 @@ _ALWAYS_COMPARED = {
 # General settings that a model is built with. The others are about tasks and generation, where transformers
 # refuses some values, also of a configuration that a script has changed since.
 _BUILT_WITH = {"model_type", "pad_token_id", "tie_word_embeddings"}
+_ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}  # ROTATION is not compared with these
 _ROUNDING = 2.0**-7  # relative, of a buffer that model.to() has cast to a narrow type
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
 # Methods that transformers' Trainer calls on the whole model around a step.
@@ -59,8 +60,8 @@ def fresh_model(model: PreTrainedModel, config: Mapping[str, Any]) -> PreTrained
 
     from fastsft.model.generic.empty_model import empty_of, library_config
 
-    general = PretrainedConfig().to_dict().keys() - _BUILT_WITH
-    made_of = library_config({name: value for name, value in config.items() if name not in general})
+    left_out = _ROTATION_SETTINGS | PretrainedConfig().to_dict().keys() - _BUILT_WITH
+    made_of = library_config({name: value for name, value in config.items() if name not in left_out})
     made_of._attn_implementation = model.config._attn_implementation
     return empty_of(lambda: type(model)(made_of), type(model).__name__)
 
