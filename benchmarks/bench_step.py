@@ -24,8 +24,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
-from fastsft.planning.gpus import gpu_of
-from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.devices import gpu_of
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import Prediction, predict, why_not
 from fastsft.trainer.profile import chrome_trace
 
@@ -122,13 +122,13 @@ def prediction(
 ) -> Prediction | None:
     """What the time model says of these steps; None on a CPU, and where it says nothing."""
     gpu = gpu_of(torch.device(options.device))
-    setting = Setting(
+    setting = EngineSettings(
         json.dumps(config), state_options(options), device="cuda", gpu=gpu,
         attention_kernel=options.attention_kernel,
     )  # fmt: skip
     longest, step = max(lengths), sum(lengths)
     tokens = max(sum(lengths[row] for row in batch) for batch in batches)
-    work = Workload(tokens, tokens, longest, step, step, len(batches))
+    work = BatchShape(tokens, tokens, longest, step, step, len(batches))
     plan = plan_memory(setting, options.recompute, tokens, work)
     return None if gpu is None or why_not(plan) else predict(plan, gpu)
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_random_model
 from harness import Run, check_losses, paired, run_json, write_result
 from workloads import make
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import numpy as np
 
 from fastsft import _C
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 from harness import write_result
 from ranks import run_ranks
 

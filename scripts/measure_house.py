@@ -51,7 +51,7 @@ def quantile(values: Sequence[int], part: float) -> int:
 
 
 def share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({100 * part / max(1, whole):.0f}%)"
+    return f"{part} of {whole} ({100 * part / max(1, whole):.1f}%)"
 
 
 def sizes(values: Sequence[int]) -> str:
@@ -107,6 +107,7 @@ def python_measures(root: Path) -> dict[str, str]:
     inside, names = hidden_imports(modules), any_names(trees)
     return {
         "Python files (lines: p50 / p90 / max)": f"{len(lines)}: {sizes(lines)}",
+        "Python import lines": share(import_lines(trees), sum(lines)),
         "Python functions (lines: p50 / p90 / max)": sizes_of_functions(trees),
         "packages and modules at the top": str(len({name.split(".")[1] for name in modules if "." in name})),
         "rooms / floors": f"{len(rooms)} / {floors(rooms, order)}",
@@ -118,6 +119,16 @@ def python_measures(root: Path) -> dict[str, str]:
 
 
 KINDS = ("own", "native", "heavy")
+
+
+def import_lines(trees: Sequence[ast.Module]) -> int:
+    """Count the lines of import statements, those inside functions too."""
+    return sum(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
 
 
 def sizes_of_functions(trees: Sequence[ast.Module]) -> str:

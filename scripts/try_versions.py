@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = (
-    "tests/model/test_packed_families.py tests/model/test_packing_trial.py "
+    "tests/model/test_packing_trial.py tests/model/test_packing_trial.py "
     "tests/model/test_generic_packing.py tests/model/test_loss_trial.py tests/lora/test_adapted_experts.py "
     "tests/lora/test_parameter_adapters.py"
 )

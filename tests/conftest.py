@@ -122,9 +122,9 @@ def own_numbers(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
     """Arguments leave accelerate's variables and number format, which other tests must not meet."""
-    precision = sys.modules.get("fastsft.arguments.rules.precision")
+    precision = sys.modules.get("fastsft.arguments.resolve.device")
     if precision is not None:  # arguments of other tests
-        precision.formats_asked_for.clear()
+        precision.requested_formats.clear()
     before = dict(os.environ)
     yield
     for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:

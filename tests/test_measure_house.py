@@ -89,9 +89,10 @@ def test_measures_of_a_tree(tmp_path: Path) -> None:
     expected = {
         "C++ files (lines: p50 / p90 / max)": "7: 1 / 3 / 30",
         "C++ functions (lines: p50 / p90 / max)": "3: 2 / 3 / 3",
-        "C++ files below 25 lines": "6 of 7 (86%)",
-        "C++ functions used once": "1 of 3 (33%)",
-        "headers with one includer": "1 of 2 (50%)",
+        "C++ files below 25 lines": "6 of 7 (85.7%)",
+        "C++ functions used once": "1 of 3 (33.3%)",
+        "headers with one includer": "1 of 2 (50.0%)",
+        "Python import lines": "5 of 8 (62.5%)",
         "Python functions (lines: p50 / p90 / max)": "2: 3 / 3 / 3",
         "packages and modules at the top": "3",
         "rooms / floors": "3 / 2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsft.script_names.attention_patches import replaced_nothing
+from fastsft.script_names.patched_libraries import replaced_nothing
 
 
 def replace_llama_attn_with_flash_attn() -> None:

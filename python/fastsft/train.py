@@ -1,7 +1,7 @@
 """FastChat's training script: `python -m fastsft.train`, or `from fastsft.train import train`.
 
 Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here. As in
-FastChat's module, `train` uses what a script binds to the names of this one (script_names/rebound.py).
+FastChat's module, `train` uses what a script binds to the names of this one (script_names/module_names.py).
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from fastsft.program.main import run_script
 from fastsft.program.outcome import Finished, find_start, prepare_start, save_outputs
 from fastsft.program.preparation import check_evaluation, load_data, load_model, read_config, start_ranks
 from fastsft.ranks.output_directory import run_lock
-from fastsft.reporting.run_summary import end_page, start_page
+from fastsft.reporting.end_page import end_page
+from fastsft.reporting.start_page import start_page
 from fastsft.runtime.interactive import short_in_cells
 from fastsft.runtime.messages import rank0_print
-from fastsft.script_names import reexports
+from fastsft.script_names import module_names
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
@@ -64,20 +65,20 @@ __all__ = [
     "train",
     "trainer_save_model_safe",
 ]
-__all__ += reexports.star_names()
+__all__ += module_names.star_names()
 
 local_rank: int | None = None
 
 
 def __getattr__(name: str) -> Any:
     """The other names of FastChat's module, of all its releases."""
-    if name in reexports.NAMES:
-        return reexports.look_up(name)
+    if name in module_names.NAMES:
+        return module_names.look_up(name)
     raise AttributeError(f"module 'fastsft.train' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *reexports.NAMES})
+    return sorted({*globals(), *module_names.NAMES})
 
 
 @short_in_cells(ValueError)

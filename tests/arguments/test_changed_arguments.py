@@ -8,11 +8,11 @@ import pytest
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import as_arguments
-from fastsft.arguments.support import meaning_of
+from fastsft.arguments.support import support_of
 from fastsft.runtime import messages as notices
 
 FIELDS = {field.name: field for field in dataclasses.fields(TrainingArguments) if field.init}
-REFUSED = sorted(name for name, field in FIELDS.items() if meaning_of(field).treatment == "REJECT")
+REFUSED = sorted(name for name, field in FIELDS.items() if support_of(field).treatment == "REJECT")
 
 
 def made(tmp_path, **flags):
@@ -50,11 +50,11 @@ def test_nothing_is_said_twice_and_nothing_changes(tmp_path, caplog, monkeypatch
         "warmup_steps": 3, "split_batches": True, "resume_from_checkpoint": "True", "torch_compile": True,
     }  # fmt: skip
     args = made(tmp_path, **given)
-    before = args.settled_values()
+    before = args.resolved_values()
     monkeypatch.setattr(notices, "_said", set())
     caplog.clear()
     as_arguments(args)
-    assert args.settled_values() == before
+    assert args.resolved_values() == before
     assert [record.message for record in caplog.records] == [
         "--torch_compile has no effect: performance only: the engine is compiled"
     ]

@@ -12,9 +12,9 @@ import pytest
 import transformers
 
 import fastsft
-from fastsft.arguments.choices import Choice
 from fastsft.arguments.from_transformers import as_arguments
-from fastsft.arguments.user_values import is_same
+from fastsft.arguments.given import is_same
+from fastsft.arguments.values import Choice
 
 CASES = {
     "eval_strategy": ("no", "steps", "epoch"),
@@ -66,9 +66,9 @@ def test_it_is_the_string_in_all_else(tmp_path: Path, name: str) -> None:
 def test_the_same_word_set_again_is_no_change(tmp_path: Path, name: str) -> None:
     args = fastsft.TrainingArguments(str(tmp_path), use_cpu=True)
     setattr(args, name, getattr(args, name).value)
-    before = fastsft.TrainingArguments(str(tmp_path), use_cpu=True).settled_values()
-    assert is_same(args.settled_values()[name], before[name])
-    args.settle()
+    before = fastsft.TrainingArguments(str(tmp_path), use_cpu=True).resolved_values()
+    assert is_same(args.resolved_values()[name], before[name])
+    args.resolve()
     assert type(getattr(args, name)) is Choice
 
 
@@ -77,5 +77,5 @@ def test_arguments_of_transformers_are_read_so_too(tmp_path: Path) -> None:
     ours = as_arguments(theirs)
     assert ours.save_strategy.value == "epoch" and type(ours.save_strategy) is Choice
     ours.save_strategy = theirs.save_strategy
-    ours.settle()
+    ours.resolve()
     assert ours.save_strategy.name == "EPOCH"

@@ -8,7 +8,7 @@ import pytest
 
 from deepspeed_files import STAGE_2, STAGE_3
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.rules.deepspeed import check_lengths
+from fastsft.arguments.resolve.deepspeed import check_lengths
 from fastsft.runtime import messages as notices
 from fastsft.trainer.schedule import DeepSpeedWarmup, schedule_of
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.rules.environment import check_environment
+from fastsft.arguments.resolve.device import check_environment
 
 
 def arguments(**flags):

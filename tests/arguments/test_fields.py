@@ -12,7 +12,7 @@ import transformers
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.arguments.support import meaning_of
+from fastsft.arguments.support import support_of
 from fastsft.runtime import messages as notices
 
 LINES = (Path(__file__).parents[1] / "golden" / "training_arguments.tsv").read_text().splitlines()
@@ -118,11 +118,11 @@ def test_all_names_are_there():
 @pytest.mark.parametrize("row", FLAGS, ids=lambda row: row["name"])
 def test_treatment_and_default(row):
     field = FIELDS[row["name"]]
-    assert meaning_of(field).treatment == row["treatment"] and field.init
+    assert support_of(field).treatment == row["treatment"] and field.init
     listed = [literal(row[key].split(" (")[0]) for key in ("default_4_57", "default_5")]
     ours = [] if field.name == "include_for_metrics" else field.default
     assert ours in listed or field.name in OTHER_DEFAULT
-    assert meaning_of(field)
+    assert support_of(field)
 
 
 def test_the_field_that_is_no_flag():
@@ -157,7 +157,7 @@ def test_values_without_effect_are_named_once(row, monkeypatch, caplog):
         args = parse(f"--{name}={value}", *BESIDE.get(name, []))
     named = [record.message for record in caplog.records if f"--{name} has no effect: " in record.message]
     at_default = literal(value) == field.default
-    assert len(named) == (0 if at_default or meaning_of(field).quiet else 1)
+    assert len(named) == (0 if at_default or support_of(field).quiet else 1)
     assert SETTLED.get(name, str(getattr(args, name)) == value) or isinstance(getattr(args, name), dict)
     parse()  # at its default nothing is said
     assert len([r for r in caplog.records if f"--{name} has" in r.message]) == len(named)
@@ -170,7 +170,7 @@ def test_refused_values_name_the_field_and_the_way_out(row):
     name, field = row["name"], FIELDS[row["name"]]
     with pytest.raises(ValueError, match=f"^fastsft does not support --{name}.*; ") as error:
         parse(f"--{name}={REFUSED_VALUES[name]}")
-    assert meaning_of(field).remark in str(error.value)
+    assert support_of(field).remark in str(error.value)
     for neutral in (field.default, None, False, ""):
         TrainingArguments("out", use_cpu=True, **{name: neutral})
 

@@ -8,7 +8,7 @@ import pytest
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.foreign_flags import foreign_names, is_of_lora
-from fastsft.arguments.parsing.near_flags import near_flag, slips
+from fastsft.arguments.parsing.hints import near_flag, slips
 from fastsft.arguments.parsing.parser import DataclassParser
 
 CLASSES = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)

@@ -23,7 +23,7 @@ from fastsft.cli import plan
 from fastsft.data.data_module import refuse_label_flags
 from fastsft.lora.attach import check_same_settings
 from fastsft.lora.settings import LoraSettings
-from fastsft.reporting.argument_words import changed_arguments
+from fastsft.reporting.start_page import changed_arguments
 from tiny_models import write_model
 
 FASTCHATS = "--lora_r 8 --lora_alpha 16 --lora_dropout 0.05 --lora_target_modules q_proj v_proj"
@@ -199,7 +199,7 @@ def test_the_record_is_no_attribute_that_scripts_see() -> None:
 def test_what_a_script_sets_later_was_given(tmp_path: Path) -> None:
     args = TrainingArguments(str(tmp_path), use_cpu=True, evaluation_strategy="steps")
     args.eval_strategy = "no"
-    args.settle()
+    args.resolve()
     assert (
         set(given_fields(args)) == {"output_dir", "use_cpu", "eval_strategy"} and args.eval_strategy == "no"
     )

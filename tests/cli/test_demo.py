@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastsft import _C
 from fastsft.cli import demo
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_random_model
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastsft.program import main as entry
-from fastsft.reporting.columns import columns
+from fastsft.reporting.console_text import columns
 from fastsft.runtime import messages as notices
 from fastsft.runtime.terminal import visible
 

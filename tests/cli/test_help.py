@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from fastsft.arguments.parsing.help_text import COMMON, subject_of
+from fastsft.arguments.help import COMMON, argument_rows, subject_of
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.arguments.table import argument_rows
 from fastsft.cli import main as cli
 
 ROWS = {row.name: row for row in argument_rows() if row.flag.startswith("--")}

@@ -74,7 +74,7 @@ def test_an_interrupt_and_a_reader_that_went_away_are_no_traceback(
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastsft.cli.path.main", interrupted)
+    monkeypatch.setattr("fastsft.cli.main.print_path", interrupted)
     assert cli.main(["path", "train"]) == 130
     assert capfd.readouterr().err == "interrupted\n"
     code = "import sys; from fastsft.cli.main import main; sys.exit(main(['args']))"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastsft.cli import plan
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 
 GIB = 2**30
 CONFIGS = Path(__file__).parents[2] / "benchmarks" / "configs"

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from doctor_patient import checks_of
 from fastsft import saving
 from fastsft.cli import main as cli
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_random_model
 from fastsft.model import stored_weights
 from inspected_models import LLAMA
 from read_tensors import most_alive

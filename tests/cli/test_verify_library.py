@@ -10,8 +10,8 @@ import pytest
 import transformers
 
 from fastsft.cli.verify import verify
-from fastsft.doctor.result import FAILED, OK
-from fastsft.doctor.source_words import words_read_past, written_by
+from fastsft.doctor.check import FAILED, OK
+from fastsft.doctor.model_files import words_read_past, written_by
 from fastsft.doctor.verification import library
 from fastsft.model.conversion import convert_model
 from fastsft.model.engine_choice import open_model
@@ -41,14 +41,14 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not IS_OLDER, reason="transformers 5 reads these words")
 def test_words_that_are_read_past_fail(model: Path) -> None:
     found = result_of(model)
-    assert found.mark == FAILED and "rotary frequencies (rope) differ" in found.found
+    assert found.mark == FAILED and "rotary frequencies (rope) differ" in found.text
     assert "fastsft convert" in found.way_out
 
 
 def test_a_converted_model_is_opened_as_it_was_trained(model: Path, tmp_path: Path) -> None:
     convert_model(model, tmp_path / "converted", None, 1 << 30)
     found = result_of(tmp_path / "converted")
-    assert found.mark == OK and "same positions, vocabulary and tied weights" in found.found
+    assert found.mark == OK and "same positions, vocabulary and tied weights" in found.text
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [("untied", "tied"), ("tied", "untied")])

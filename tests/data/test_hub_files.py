@@ -388,8 +388,8 @@ def test_without_fetch_nothing_is_asked(hub: LocalHub) -> None:
 
 
 def test_the_doctor_says_the_way_to_data_that_is_not_here(hub: LocalHub) -> None:
-    from fastsft.doctor.conversations import _label
-    from fastsft.doctor.result import ProblemError
+    from fastsft.doctor.check import ProblemError
+    from fastsft.doctor.data import _label
 
     with pytest.raises(ProblemError, match="--data_path: hf://datasets/a/b: not on this machine") as caught:
         _label(None, "data_path", ROOT)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import transformers
 from fake_run import Engine, Model
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.table import argument_rows
+from fastsft.arguments.help import argument_rows
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.run_plan import EpochGroups

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from fastsft.cli import main as cli
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_random_model
 from fastsft.lora.merge import merge_adapter, open_chat_model
 from fastsft.model.generation import ChatModel
 from inspected_models import LLAMA

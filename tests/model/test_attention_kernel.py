@@ -23,8 +23,8 @@ from fastsft.model.attention_kernel import (
     select_attention_kernel,
     trial,
 )
-from fastsft.planning.gpus import gpu_named
-from fastsft.planning.memory_plan import Setting, Workload, plan_memory
+from fastsft.planning.devices import gpu_named
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import predict
 
 HEADS = Heads(4, 2, 16)
@@ -237,8 +237,8 @@ def test_the_plan_counts_its_scratch_and_its_speed() -> None:
     state = _C.StateOptions(compute_dtype="bfloat16", master_dtype="split")
     plans = {}
     for kernel in ("flash2", "cudnn", "auto"):
-        setting = Setting(config, state, device="cuda", gpu=gpu_named("H200"), attention_kernel=kernel)
-        plans[kernel] = plan_memory(setting, "none", 8192, Workload.full(8192, 2048))
+        setting = EngineSettings(config, state, device="cuda", gpu=gpu_named("H200"), attention_kernel=kernel)
+        plans[kernel] = plan_memory(setting, "none", 8192, BatchShape.full(8192, 2048))
     elements = 8192 * 4096
     scratch = 16 * (elements + elements // 100) + (1 << 20)  # the limit: four times the queries in float32
     assert plans["cudnn"].outside == plans["auto"].outside == max(scratch, plans["flash2"].outside)

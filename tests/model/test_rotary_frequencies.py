@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from fastsft import _C
+from fastsft.model.generic.empty_model import empty_model
 
 HEAD_DIM = 16
 SIZES = {
@@ -111,3 +113,20 @@ def test_a_longer_row_is_refused_before_it_is_computed() -> None:
 def test_settings_that_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _C.rotary_frequencies(config(**changes))
+
+
+NEWER_SIZES = {
+    "vocab_size": 24, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+@pytest.mark.parametrize("kind", ["gpt_neox", "gpt_neox_japanese", "phi", "stablelm"])
+def test_theta_and_the_rotated_part_count(kind: str, part: float) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1000, "partial_rotary_factor": part}
+    made = empty_model({"model_type": kind, **NEWER_SIZES, "rope_parameters": rope}, torch.float32)
+    found = next(each for name, each in made.named_buffers() if name.endswith("rotary_emb.inv_freq"))
+    rotated = int(16 * part)
+    expected = 1000.0 ** -(torch.arange(0, rotated, 2).float() / rotated)
+    torch.testing.assert_close(found, expected)

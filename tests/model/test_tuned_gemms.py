@@ -25,7 +25,7 @@ from fastsft.model.tuned_gemms import (
     summary,
     tune_gemms,
 )
-from fastsft.planning.memory_plan import Workload
+from fastsft.planning.memory_plan import BatchShape
 from ops.test_gemm_tuning import ENTRY
 from ranks import run_ranks
 
@@ -45,19 +45,19 @@ def no_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     "work, tokens",
     [
-        (Workload(8192, 6000, 2048, 16384, 12000, 2), 8192),
-        (Workload(8192, 6000, 2048, 16384, 12000, 2), 1500),
-        (Workload(8192, 8188, 2048, 8192, 8188, 1), 6372),
-        (Workload(700, 90, 512, 700, 90, 1), 700),
-        (Workload(513, 10, 512, 513, 10, 1), 513),
-        (Workload(16, 3, 512, 16, 3, 1), 2),
+        (BatchShape(8192, 6000, 2048, 16384, 12000, 2), 8192),
+        (BatchShape(8192, 6000, 2048, 16384, 12000, 2), 1500),
+        (BatchShape(8192, 8188, 2048, 8192, 8188, 1), 6372),
+        (BatchShape(700, 90, 512, 700, 90, 1), 700),
+        (BatchShape(513, 10, 512, 513, 10, 1), 513),
+        (BatchShape(16, 3, 512, 16, 3, 1), 2),
     ],
 )
-def test_a_micro_batch_is_like_those_of_the_plan(work: Workload, tokens: int) -> None:
+def test_a_micro_batch_is_like_those_of_the_plan(work: BatchShape, tokens: int) -> None:
     dataset = micro_batch(work, tokens, 71)
     lengths, targets = np.asarray(dataset.lengths()), np.asarray(dataset.target_counts())
     assert tokens - 1 <= lengths.sum() <= tokens
-    assert lengths.max() <= work.longest
+    assert lengths.max() <= work.max_seqlen
     share = work.labels * tokens / work.tokens
     assert share - 2 * len(dataset) <= targets.sum() <= share
 
@@ -95,7 +95,7 @@ class Engine:
 
 def tune(engine: Engine, device: torch.device = GPU, kind: str = "native") -> str:
     engine_of_tests: Any = engine
-    return tune_gemms(model(kind), engine_of_tests, device, Workload(512, 100, 128, 512, 100, 1))
+    return tune_gemms(model(kind), engine_of_tests, device, BatchShape(512, 100, 128, 512, 100, 1))
 
 
 def test_products_are_measured_once() -> None:

@@ -13,8 +13,8 @@ import torch
 from adapted_models import AdaptedModel
 from engines import new_engine, planned_bytes
 from fastsft import _C
-from fastsft.planning.memory_plan import Setting, Workload, plan_memory
-from fastsft.planning.plan_choice import Room, Wish, choose_plan
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
+from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan
 from memory_run import MODELS
 from peft_pairs import CASES, adapted_model, random_peft
 
@@ -102,10 +102,10 @@ def test_one_unit_is_planned_alike_each_time() -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "gate_up"])
 def test_activations_up_to_a_quarter_of_the_room_are_kept(recompute: str) -> None:
     """What adapters hold is small whatever the model, so their state is no measure."""
-    work, setting = Workload.full(1024, 64), Setting(CONFIG, adapters=adapters())
+    work, setting = BatchShape.full(1024, 64), EngineSettings(CONFIG, adapters=adapters())
     held = plan_memory(setting, recompute, 1024, work)
     assert held.parts["activations"] > 3 * held.state / 4
-    room = Room(4 * held.parts["activations"])
-    assert choose_plan(setting, Wish(token_budget=1024), lambda _: work, room).recompute == recompute
-    plenty = choose_plan(setting, Wish(token_budget=1024), lambda _: work, Room(20 << 30))
+    room = MemoryBudget(4 * held.parts["activations"])
+    assert choose_plan(setting, PlanRequest(token_budget=1024), lambda _: work, room).recompute == recompute
+    plenty = choose_plan(setting, PlanRequest(token_budget=1024), lambda _: work, MemoryBudget(20 << 30))
     assert plenty.recompute == "none"

@@ -14,33 +14,32 @@ from engines import STATE_OPTIONS
 from fake_run import Rows
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
-from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.gpus import gpu_named
-from fastsft.planning.memory_plan import Setting, Workload, plan_memory
-from fastsft.planning.plan_choice import Room, Wish, choose_plan, plan_of_run
-from fastsft.reporting.memory_table import memory_table
+from fastsft.planning.devices import available_host_memory, gpu_named, size_text, usable_memory
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
+from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan, plan_run_memory
+from fastsft.reporting.plan_lines import memory_table
 
 CONFIG = json.dumps(
     small_config(vocab_size=512, hidden_size=64, num_layers=6, num_heads=4, intermediate_size=172)
 )
-SETTING = Setting(CONFIG)
+SETTING = EngineSettings(CONFIG)
 
 
-def changed(setting: Setting, **changes: Any) -> Setting:
+def changed(setting: EngineSettings, **changes: Any) -> EngineSettings:
     """Another setting; options of the state are named next to the others."""
     state = {name: value for name, value in changes.items() if name in STATE_OPTIONS}
     others = {name: value for name, value in changes.items() if name not in STATE_OPTIONS}
     return replace(setting.with_state(**state), **others)
 
 
-PLENTY = Room(1 << 40)
+PLENTY = MemoryBudget(1 << 40)
 
 
-def work(budget: int) -> Workload:
-    return Workload.full(max(budget, 256), 256)
+def work(budget: int) -> BatchShape:
+    return BatchShape.full(max(budget, 256), 256)
 
 
 def total(recompute: str, budget: int = 1024) -> int:
@@ -54,34 +53,41 @@ def test_policies_are_ordered_by_memory() -> None:
 
 
 def test_the_first_that_fits_is_taken() -> None:
-    wish = Wish(token_budget=1024)
+    request = PlanRequest(token_budget=1024)
     for name in ("gate_up", "block"):
-        assert choose_plan(SETTING, wish, work, Room(total(name))).recompute == name
-    assert choose_plan(SETTING, Wish("none", 1024), work, PLENTY).recompute == "none"
+        assert choose_plan(SETTING, request, work, MemoryBudget(total(name))).recompute == name
+    assert choose_plan(SETTING, PlanRequest("none", 1024), work, PLENTY).recompute == "none"
 
 
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(30, "none"), (50, "none"), (70, "selective"), (4000, "gate_up")]
 )
 def test_where_all_fit_activations_stay_small_beside_the_state(tokens: int, expected: str) -> None:
-    plan = choose_plan(SETTING, Wish(token_budget=tokens), lambda budget: Workload.full(budget, 64), PLENTY)
+    plan = choose_plan(
+        SETTING, PlanRequest(token_budget=tokens), lambda budget: BatchShape.full(budget, 64), PLENTY
+    )
     assert plan.recompute == expected
 
 
 def test_budgets_shrink_until_they_fit() -> None:
-    wish = Wish(longest=256, step_tokens=5000)
-    assert wish.budgets("cpu") == [5000, 2500, 1250, 625, 312, 256]
-    assert Wish(longest=256, step_tokens=50_000).budgets("cpu")[0] == 8192
-    assert Wish(longest=9000, step_tokens=50_000).budgets("cpu") == [9000]
-    plan = choose_plan(SETTING, Wish("block", longest=256, step_tokens=5000), work, Room(total("block", 625)))
+    request = PlanRequest(max_seqlen=256, step_tokens=5000)
+    assert request.budgets("cpu") == [5000, 2500, 1250, 625, 312, 256]
+    assert PlanRequest(max_seqlen=256, step_tokens=50_000).budgets("cpu")[0] == 8192
+    assert PlanRequest(max_seqlen=9000, step_tokens=50_000).budgets("cpu") == [9000]
+    plan = choose_plan(
+        SETTING,
+        PlanRequest("block", max_seqlen=256, step_tokens=5000),
+        work,
+        MemoryBudget(total("block", 625)),
+    )
     assert (plan.token_budget, plan.recompute) == (625, "block")
 
 
 def test_smaller_micro_batches_come_before_whole_blocks() -> None:
-    wish = Wish(longest=256, step_tokens=5000)
-    room = Room(total("block", 625))
+    request = PlanRequest(max_seqlen=256, step_tokens=5000)
+    room = MemoryBudget(total("block", 625))
     assert total("gate_up", 312) < room.device < total("gate_up", 625)
-    plan = choose_plan(SETTING, wish, work, room)
+    plan = choose_plan(SETTING, request, work, room)
     assert (plan.token_budget, plan.recompute) == (312, "gate_up")
 
 
@@ -105,14 +111,14 @@ def test_no_model_of_one_h200_recomputes_whole_blocks(
     """139.8 GiB, 65,536 tokens a step, conversations of at most 2,048."""
     config = (CONFIGS / f"{model}.json").read_text()
     setting = changed(
-        Setting(config, gpu=gpu_named("H200")), compute_dtype="bfloat16", device="cuda", **dtypes
+        EngineSettings(config, gpu=gpu_named("H200")), compute_dtype="bfloat16", device="cuda", **dtypes
     )
 
-    def of(tokens: int) -> Workload:
-        return Workload.full(tokens, 2048, 65_536 // tokens)
+    def of(tokens: int) -> BatchShape:
+        return BatchShape.full(tokens, 2048, 65_536 // tokens)
 
-    room = Room(usable_memory("cuda", 139.8 * 2**30))
-    plan = choose_plan(setting, Wish(longest=2048, step_tokens=65_536), of, room)
+    room = MemoryBudget(usable_memory("cuda", 139.8 * 2**30))
+    plan = choose_plan(setting, PlanRequest(max_seqlen=2048, step_tokens=65_536), of, room)
     assert (plan.token_budget, plan.recompute) == (budget, recompute)
 
 
@@ -131,22 +137,28 @@ def test_a_rare_long_row_is_planned_for() -> None:
     last = epoch_order(args, TokenRows(Rows(lengths, lengths // 2), 8192), 0)[-1]
     lengths[last] = 8192
     rows = TokenRows(Rows(lengths, lengths // 2), 8192)
-    plan = plan_of_run(args, SETTING, rows, (1.0, 0.0), PLENTY)
-    assert (plan.work.longest, plan.work.tokens, plan.work.step_tokens) == (8192, 8192, 8192 + 3 * 200)
+    plan = plan_run_memory(args, SETTING, rows, (1.0, 0.0), PLENTY)
+    assert (plan.work.max_seqlen, plan.work.tokens, plan.work.step_tokens) == (8192, 8192, 8192 + 3 * 200)
     assert plan.work.labels >= 4096
-    short = plan_of_run(args, SETTING, TokenRows(Rows(*[np.full(20_000, 200)] * 2), 8192), (1.0, 0.0), PLENTY)
-    assert (short.work.longest, short.work.tokens) == (200, 800)
+    short = plan_run_memory(
+        args, SETTING, TokenRows(Rows(*[np.full(20_000, 200)] * 2), 8192), (1.0, 0.0), PLENTY
+    )
+    assert (short.work.max_seqlen, short.work.tokens) == (200, 800)
 
 
 def test_a_refusal_names_what_fits() -> None:
     alone = plan_memory(SETTING, "block", 256, work(256)).total
     with pytest.raises(ValueError, match=r"does not fit: it needs .* a rank") as error:
-        choose_plan(SETTING, Wish(longest=256, step_tokens=5000), work, Room(int(0.8 * alone)))
+        choose_plan(
+            SETTING, PlanRequest(max_seqlen=256, step_tokens=5000), work, MemoryBudget(int(0.8 * alone))
+        )
     assert "what would fit: " in str(error.value) and "ranks with --fsdp full_shard" in str(error.value)
     with pytest.raises(ValueError, match="no single change of flags makes it fit"):
-        choose_plan(SETTING, Wish(longest=256), work, Room(1000))
+        choose_plan(SETTING, PlanRequest(max_seqlen=256), work, MemoryBudget(1000))
     with pytest.raises(ValueError, match=r"--recompute block \(.*--micro_batch_tokens 256"):
-        choose_plan(SETTING, Wish("none", 4096, longest=256), work, Room(total("block", 4096)))
+        choose_plan(
+            SETTING, PlanRequest("none", 4096, max_seqlen=256), work, MemoryBudget(total("block", 4096))
+        )
 
 
 def test_every_offer_would_be_taken() -> None:
@@ -155,7 +167,7 @@ def test_every_offer_would_be_taken() -> None:
         setting = changed(SETTING, strategy=strategy, world_size=2)
         sharded = plan_memory(changed(setting, strategy="full_shard"), "block", 256, work(256)).total
         with pytest.raises(ValueError, match=f"--fsdp full_shard .{size_text(sharded)}"):
-            choose_plan(setting, Wish(longest=256), work, Room(sharded))
+            choose_plan(setting, PlanRequest(max_seqlen=256), work, MemoryBudget(sharded))
 
 
 @pytest.mark.parametrize("strategy", _C.strategies())
@@ -205,8 +217,8 @@ def test_offload_moves_the_optimizer_to_the_host(strategy: str, dtype: str) -> N
 def test_page_locked_memory_comes_in_powers_of_two() -> None:
     """Vicuna-7B: 32 layers of 202.4M parameters, embedding and head of 131.1M, each with three tensors."""
     config = (CONFIGS / "vicuna-7b.json").read_text()
-    setting = changed(Setting(config), compute_dtype="bfloat16", device="cuda", offload=True)
-    plan = plan_memory(setting, "block", 2048, Workload.full(2048, 2048))
+    setting = changed(EngineSettings(config), compute_dtype="bfloat16", device="cuda", offload=True)
+    plan = plan_memory(setting, "block", 2048, BatchShape.full(2048, 2048))
     pieces = 3 * (32 * (1 << 30) + 2 * (1 << 29))  # of 0.75 and 0.49 GiB
     assert 0 <= plan.host - pieces < 64 << 20
 
@@ -214,55 +226,55 @@ def test_page_locked_memory_comes_in_powers_of_two() -> None:
 def test_both_rooms_are_needed() -> None:
     setting = changed(SETTING, device="cuda", offload=True)
     plan = plan_memory(setting, "block", 256, work(256))
-    wish = Wish("block", 256, longest=256)
-    assert choose_plan(setting, wish, work, Room(plan.total, plan.host)) == plan
+    request = PlanRequest("block", 256, max_seqlen=256)
+    assert choose_plan(setting, request, work, MemoryBudget(plan.total, plan.host)) == plan
     with pytest.raises(ValueError, match=f"needs {size_text(plan.host)} of host memory a rank"):
-        choose_plan(setting, wish, work, Room(plan.total, plan.host - 1))
+        choose_plan(setting, request, work, MemoryBudget(plan.total, plan.host - 1))
     with pytest.raises(ValueError, match=f"needs {size_text(plan.total)} a rank"):
-        choose_plan(setting, wish, work, Room(plan.total - 1, plan.host))
+        choose_plan(setting, request, work, MemoryBudget(plan.total - 1, plan.host))
 
 
 def test_a_refusal_offers_offload_on_a_gpu_only() -> None:
     cuda = changed(SETTING, device="cuda")
-    wish = Wish("block", 256, longest=256)
+    request = PlanRequest("block", 256, max_seqlen=256)
     offloaded = plan_memory(changed(cuda, offload=True), "block", 256, work(256))
     sizes = f"{size_text(offloaded.total)} and {size_text(offloaded.host)} of the host"
     offer = f'--fsdp "full_shard offload" ({sizes})'
     with pytest.raises(ValueError) as error:
-        choose_plan(cuda, wish, work, Room(offloaded.total))
+        choose_plan(cuda, request, work, MemoryBudget(offloaded.total))
     assert offer in str(error.value)
     with pytest.raises(ValueError) as error:
-        choose_plan(cuda, wish, work, Room(offloaded.total, offloaded.host - 1))
+        choose_plan(cuda, request, work, MemoryBudget(offloaded.total, offloaded.host - 1))
     assert "offload" not in str(error.value)
     with pytest.raises(ValueError) as error:
-        choose_plan(SETTING, wish, work, Room(offloaded.total))
+        choose_plan(SETTING, request, work, MemoryBudget(offloaded.total))
     assert "offload" not in str(error.value)
 
 
 def test_a_refusal_offers_bfloat16_gradients() -> None:
     setting = changed(SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16")
-    wish = Wish("block", 256, longest=256)
+    request = PlanRequest("block", 256, max_seqlen=256)
     narrow = plan_memory(changed(setting, grad_dtype="bfloat16"), "block", 256, work(256)).total
     assert narrow < plan_memory(setting, "block", 256, work(256)).total
     with pytest.raises(ValueError, match=f"--grad_dtype bfloat16 .{size_text(narrow)}"):
-        choose_plan(setting, wish, work, Room(narrow))
+        choose_plan(setting, request, work, MemoryBudget(narrow))
 
 
 def test_a_refusal_offers_no_flag_that_saves_nothing() -> None:
     setting = changed(
         SETTING, strategy="full_shard", world_size=2, compute_dtype="bfloat16", master_dtype="split"
     )
-    wish = Wish("block", 256, longest=256)
+    request = PlanRequest("block", 256, max_seqlen=256)
     both = {"grad_dtype": "bfloat16", "optim_dtype": "bfloat16"}
     narrow = plan_memory(changed(setting, **both), "block", 256, work(256)).total
     with pytest.raises(ValueError) as error:
-        choose_plan(setting, wish, work, Room(narrow))
+        choose_plan(setting, request, work, MemoryBudget(narrow))
     assert f"--grad_dtype bfloat16 --optim_dtype bfloat16 ({size_text(narrow)})" in str(error.value)
 
 
 def test_the_table_adds_up() -> None:
     plan = plan_memory(SETTING, "selective", 1024, work(1024))
-    *rows, last, beside = memory_table(plan, Room(2 * plan.total))
+    *rows, last, beside = memory_table(plan, MemoryBudget(2 * plan.total))
     assert len(rows) == sum(size > 0 for size in [*plan.parts.values(), plan.outside])
     assert last.split() == f"a rank at most {size_text(plan.total)} of {size_text(2 * plan.total)}".split()
     assert beside.split() == f"host copy while saving {size_text(plan.staging)}".split()

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from fastsft.planning.device_memory import size_text
-from fastsft.planning.memory_plan import MemoryPlan, Setting, Workload, plan_memory
-from fastsft.planning.plan_choice import Room, Wish, choose_plan
+from fastsft.planning.devices import size_text
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
+from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan
 from planning.test_memory_plan import CONFIG, PLENTY, changed
 
-SHARDED = changed(Setting(CONFIG), strategy="full_shard", world_size=2)
+SHARDED = changed(EngineSettings(CONFIG), strategy="full_shard", world_size=2)
 
 
-def several(budget: int) -> Workload:
+def several(budget: int) -> BatchShape:
     """4,096 tokens a step."""
-    return Workload.full(max(budget, 256), 256, 4096 // max(budget, 256))
+    return BatchShape.full(max(budget, 256), 256, 4096 // max(budget, 256))
 
 
-def chosen(setting: Setting, room: Room = PLENTY, **wish: Any) -> MemoryPlan:
-    return choose_plan(setting, Wish(longest=256, step_tokens=4096, **wish), several, room)
+def chosen(setting: EngineSettings, room: MemoryBudget = PLENTY, **request: Any) -> MemoryPlan:
+    return choose_plan(setting, PlanRequest(max_seqlen=256, step_tokens=4096, **request), several, room)
 
 
 def with_reductions(plan: MemoryPlan, *, each: bool) -> MemoryPlan:
@@ -57,8 +57,8 @@ def test_micro_batches_are_not_made_smaller_for_it(device: str) -> None:
     each = chosen(setting, sync_each_batch=True, token_budget=1024)
     once = with_reductions(each, each=False)
     assert once.total > each.total
-    assert chosen(setting, Room(once.total), token_budget=1024, recompute=each.recompute) == once
-    assert chosen(setting, Room(once.total - 1), token_budget=1024, recompute=each.recompute) == each
+    assert chosen(setting, MemoryBudget(once.total), token_budget=1024, recompute=each.recompute) == once
+    assert chosen(setting, MemoryBudget(once.total - 1), token_budget=1024, recompute=each.recompute) == each
 
 
 def test_flags_decide() -> None:
@@ -66,12 +66,12 @@ def test_flags_decide() -> None:
     once = chosen(SHARDED, token_budget=1024, sync_each_batch=False, recompute="block")
     assert not once.setting.state.sync_each_batch
     each = with_reductions(once, each=True)
-    room = Room(once.total - 1)
+    room = MemoryBudget(once.total - 1)
     with pytest.raises(ValueError, match=f"--sync_each_batch True .{size_text(each.total)}.") as error:
         chosen(SHARDED, room, token_budget=1024, sync_each_batch=False, recompute="block")
     assert "--grad_dtype" not in str(error.value)
 
 
 def test_what_a_run_has_stays_without_accumulation() -> None:
-    plan = chosen(SHARDED, token_budget=4096, sync_each_batch=False, settled=True)
+    plan = chosen(SHARDED, token_budget=4096, sync_each_batch=False, is_final=True)
     assert plan.work.micro_batches == 1 and not plan.setting.state.sync_each_batch

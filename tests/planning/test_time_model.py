@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.planning.gpus import PCIE_LINK, gpu_named
-from fastsft.planning.memory_plan import MemoryPlan, Setting, Workload, plan_memory
+from fastsft.planning.devices import PCIE_LINK, gpu_named
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
 from fastsft.planning.time_model import HIGH, LOW, predict, why_not
 
 CONFIGS = Path(__file__).parents[2] / "benchmarks" / "configs"
@@ -23,9 +23,9 @@ BF16 = {"compute_dtype": "bfloat16", "grad_dtype": "bfloat16", "optim_dtype": "b
 
 def plan(tokens: int, recompute: str, world_size: int = 1, config: str = SEVEN, **state: Any) -> MemoryPlan:
     """65,536 tokens a step, conversations of 2,048."""
-    setting = Setting(config, world_size=world_size, device="cuda")
+    setting = EngineSettings(config, world_size=world_size, device="cuda")
     setting = setting.with_state(**{"compute_dtype": "bfloat16", **state})
-    return plan_memory(setting, recompute, tokens, Workload.full(tokens, 2048, 65_536 // tokens))
+    return plan_memory(setting, recompute, tokens, BatchShape.full(tokens, 2048, 65_536 // tokens))
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_frozen_model_has_no_weight_gradients() -> None:
             for layer in range(32)
         ]
     )
-    setting = Setting(SEVEN, device="cuda", adapters=adapters).with_state(compute_dtype="bfloat16")
-    frozen = plan_memory(setting, "none", 8192, Workload.full(8192, 2048, 8))
+    setting = EngineSettings(SEVEN, device="cuda", adapters=adapters).with_state(compute_dtype="bfloat16")
+    frozen = plan_memory(setting, "none", 8192, BatchShape.full(8192, 2048, 8))
     whole = predict(plan(8192, "none"), H200).seconds["products"]
     small = 6 * 32 * 8 * 2 * 4096 / 39.64e9
     assert predict(frozen, H200).seconds["products"] == pytest.approx(whole * (2 / 3 + small), rel=1e-4)

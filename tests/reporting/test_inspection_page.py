@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import fastsft
-from fastsft.inspection.histogram import bars, bins, median
 from fastsft.inspection.inspection_page import _chart
+from fastsft.inspection.inspection_text import bars, bins, median
 from golden_text import conversation_file, human_gpt
 from inspected_models import LLAMA
 

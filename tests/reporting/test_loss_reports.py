@@ -17,14 +17,21 @@ from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.reporting import loss_reports
-from fastsft.reporting.axis_ticks import round_ticks, tick_text
-from fastsft.reporting.loss_history import Curve, LossHistory
-from fastsft.reporting.loss_page import loss_page
-from fastsft.reporting.loss_panels import drawing, panels
-from fastsft.reporting.loss_reports import LossReports
-from fastsft.reporting.stop_reason import stop_reason
-from fastsft.reporting.svg_chart import LEFT, NARROW, RIGHT, WIDTH, Line, chart
-from fastsft.runtime.output_files import RECORD_NAME
+from fastsft.reporting.chart import (
+    LEFT,
+    NARROW,
+    RIGHT,
+    WIDTH,
+    Curve,
+    Line,
+    line_chart,
+    round_ticks,
+    tick_text,
+)
+from fastsft.reporting.loss_history import LossHistory, drawing, panels
+from fastsft.reporting.loss_reports import LossReports, loss_page
+from fastsft.reporting.status import stop_reason
+from fastsft.runtime.written_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
 
@@ -238,7 +245,7 @@ def test_names_of_epochs_do_not_touch():
     epochs = [(epoch, 25 * epoch) for epoch in range(1, 12)]
     for width, most in ((WIDTH, 6), (NARROW, 3)):
         line = Line("train", LossHistory.of([{"loss": 1.0, "step": 300}]).train, "#000")
-        (svg,) = svgs(chart("loss", [line], last_step=300, epochs=epochs, height=296, width=width))
+        (svg,) = svgs(line_chart("loss", [line], last_step=300, epochs=epochs, height=296, width=width))
         names = [text for text in svg.iter("text") if (text.text or "").startswith("epoch")]
         places = [float(text.attrib["x"]) for text in names]
         assert 2 <= len(places) <= most

@@ -8,15 +8,15 @@ import pytest
 from fake_run import Rows
 from fastsft.arguments import DataArguments, TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.cli.random_model import small_config
+from fastsft.cli.demo_model import small_config
 from fastsft.data.token_rows import TokenRows
-from fastsft.planning.memory_plan import Setting, Workload, plan_memory
-from fastsft.planning.plan_choice import Room
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
+from fastsft.planning.plan_choice import MemoryBudget
 from fastsft.planning.run_plan import RunPlan, packing_summary
-from fastsft.reporting.argument_words import argument_words, changed_arguments
-from fastsft.reporting.columns import columns
-from fastsft.reporting.memory_table import memory_table
-from fastsft.reporting.run_summary import end_page, reports_line, start_page
+from fastsft.reporting.console_text import columns
+from fastsft.reporting.end_page import end_page
+from fastsft.reporting.plan_lines import memory_table
+from fastsft.reporting.start_page import argument_words, changed_arguments, reports_line, start_page
 from fastsft.reporting.throughput import Pace
 from fastsft.trainer.losses import LossMeter, LossWatch
 
@@ -41,17 +41,17 @@ def run(tmp_path):
         attention_kernel=None,
         adapter_facts=lambda: None,
     )
-    setting = Setting(
+    setting = EngineSettings(
         json.dumps(
             small_config(vocab_size=64, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24)
         )
     )
-    memory = plan_memory(setting, "selective", 1024, Workload.full(1024, 800))
+    memory = plan_memory(setting, "selective", 1024, BatchShape.full(1024, 800))
     return types.SimpleNamespace(
         args=args, plan=RunPlan(1, 1, 3, 3, 6), train_rows=rows, model=model, eval_dataset=None,
         planner=types.SimpleNamespace(
             token_budget=1024, packing=lambda: packing_summary(args, rows, 1024, (1.0, 0.0)),
-            memory_plan=memory, memory=Room(8 << 30),
+            memory_plan=memory, memory=MemoryBudget(8 << 30),
         ),
         train_dataset=types.SimpleNamespace(labelling=LABELLING),
         state=TrainerState(global_step=3, max_steps=3),
@@ -72,7 +72,7 @@ def test_start_page(run):
     for part in ("base (1,234,567 parameters)", "1,500 tokens, 42 learned", "2 x 1 x 1 = 2", "1,024 tokens"):
         assert part in page
     assert "2 micro-batches a step and rank, 750 tokens each, balance 100.0%" in page
-    *_, last = memory_table(run.planner.memory_plan, Room(8 << 30))
+    *_, last = memory_table(run.planner.memory_plan, MemoryBudget(8 << 30))
     assert last in page and "activations" in page and "the process so far" in page
     arguments = page[page.index("arguments   ") :]
     assert "--data_path 'my chats.json'" in arguments and "--learning_rate 2e-05" in arguments

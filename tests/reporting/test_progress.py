@@ -17,15 +17,12 @@ import pytest
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.planning.gpus import gpu_named
-from fastsft.reporting.console_line import console_line, readable_line
-from fastsft.reporting.durations import duration_text
-from fastsft.reporting.peak_flops import Work, flops_per_token
+from fastsft.planning.devices import gpu_named
+from fastsft.reporting.console_text import console_line, duration_text, readable_line
 from fastsft.reporting.progress import Progress, phases_left
-from fastsft.reporting.progress_bar import bar_format
-from fastsft.reporting.progress_events import EVENTS_VARIABLE
-from fastsft.reporting.status import Status, status_text
-from fastsft.reporting.throughput import Pace
+from fastsft.reporting.progress_displays import bar_format
+from fastsft.reporting.status import EVENTS_VARIABLE, Status, status_text
+from fastsft.reporting.throughput import Pace, Work, flops_per_token
 from fastsft.runtime import messages as notices
 
 LOGS = {"loss": 1.23456789, "grad_norm": 0.123456789, "learning_rate": 1.9e-05, "epoch": 0.333333}

@@ -20,7 +20,7 @@ from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.model.model_config import ModelConfig
 from fastsft.runtime import messages as notices
-from fastsft.trackers import registry
+from fastsft.trackers import tracker as tracking
 from fastsft.trackers.tensorboard import TensorBoardTracker
 from fastsft.trackers.tracker import Tracker, number, tracker_names
 from saving_run import make_trainer
@@ -171,7 +171,7 @@ def test_wandb_is_told_what_transformers_tells_it(tmp_path, monkeypatch):
             monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.setitem(sys.modules, "wandb.sdk.lib.config_util", sdk)
         if kind == "ours":
-            play(registry.trackers()["wandb"](), args)
+            play(tracking.trackers()["wandb"](), args)
         else:
             monkeypatch.setattr(original, "is_wandb_available", lambda: True)
             play(original.WandbCallback(), args)
@@ -187,7 +187,7 @@ def wandb(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", library)
     monkeypatch.setattr(Tracker, "_current", {})
     library.args = TrainingArguments(output_dir=str(tmp_path), run_name="one")
-    library.tracker = lambda: registry.trackers()["wandb"]()
+    library.tracker = lambda: tracking.trackers()["wandb"]()
     library.told = lambda: [
         call[1] if call[0] == "log" else call[0] if call[0] == "init" else call
         for call in library.calls
@@ -255,7 +255,7 @@ def test_runs_of_the_script_are_left_open(wandb):
 
 
 def test_a_trainer_tells_its_trackers_that_it_failed(wandb, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "is_installed", lambda kind: True)
+    monkeypatch.setattr(tracking, "is_installed", lambda kind: True)
 
     class Fails(fastsft.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
@@ -285,7 +285,7 @@ PLAY = """
 import json
 import test_trackers
 from fastsft.arguments import TrainingArguments
-from fastsft.trackers.registry import make_trackers, resolve_trackers
+from fastsft.trackers.tracker import make_trackers, resolve_trackers
 args = TrainingArguments(output_dir="out", run_name="one", report_to="NAME")
 test_trackers.play(*make_trackers(args.report_to), args)
 """
@@ -366,12 +366,12 @@ def test_names():
 
 def test_report_to(monkeypatch, caplog):
     monkeypatch.setattr(notices, "_said", set())
-    assert registry.resolve_trackers(None) == registry.resolve_trackers(["none"]) == []
+    assert tracking.resolve_trackers(None) == tracking.resolve_trackers(["none"]) == []
     with pytest.raises(ValueError, match="expected none, mlflow, tensorboard, wandb or all, got comet"):
-        registry.resolve_trackers("comet")
-    monkeypatch.setattr(registry, "is_installed", lambda kind: kind.name != "wandb")
-    assert registry.resolve_trackers("all") == ["mlflow", "tensorboard"]
-    assert registry.missing_trackers() == ["wandb"]
+        tracking.resolve_trackers("comet")
+    monkeypatch.setattr(tracking, "is_installed", lambda kind: kind.name != "wandb")
+    assert tracking.resolve_trackers("all") == ["mlflow", "tensorboard"]
+    assert tracking.missing_trackers() == ["wandb"]
     assert caplog.messages == ["--report_to all: not installed, and left out: wandb; pip install wandb"]
     with pytest.raises(ValueError, match=r"wandb is not installed; pip install wandb, or leave wandb out"):
         TrainingArguments(output_dir="o", report_to="wandb")

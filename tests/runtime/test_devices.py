@@ -9,8 +9,8 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.doctor.installation import check_gpus
-from fastsft.doctor.result import ProblemError
+from fastsft.doctor.check import ProblemError
+from fastsft.doctor.machine import check_gpus
 from fastsft.runtime.devices import _check_local_rank, choose_device, missing_kernels, use_device
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fastsft.cli.inspect import complain
+from fastsft.cli.command_parser import print_error
 from fastsft.program.main import run_script
 from fastsft.runtime.terminal import fitted
 
@@ -54,7 +54,7 @@ def test_errors_of_programs_end_at_words(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("sys.argv", ["train", "--help"])
     for call, begin in (
         (lambda: run_script(script), "error: 48 conversations, 4624 tokens,"),
-        (lambda: complain("inspect", LINE), "fastsft inspect: 48 conversations, 4624"),
+        (lambda: print_error("inspect", LINE), "fastsft inspect: 48 conversations, 4624"),
     ):
         monkeypatch.setattr(sys, "stderr", Terminal())
         try:

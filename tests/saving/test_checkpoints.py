@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastsft import _C, saving
-from fastsft.planning.plan_choice import Kept, plan_of_run
+from fastsft.planning.plan_choice import PreviousPlan, plan_run_memory
 from fastsft.runtime import random_state
 from fastsft.runtime.output_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same
@@ -67,9 +67,9 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
     """Another amount of memory plans others, which would round differently; what does not fit is refused."""
     wide = make_trainer(model, tmp_path / "wide")
     planner = wide.run.planner
-    least = plan_of_run(
+    least = plan_run_memory(
         wide.args, planner.memory_plan.setting, planner.rows, wide.model.conversation_cost(), planner.memory,
-        Kept("block", planner.token_budget),
+        PreviousPlan("block", planner.token_budget),
     ).total  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr("fastsft.trainer.planner.rank_memory", lambda device: least - 1)

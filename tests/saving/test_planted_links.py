@@ -13,8 +13,7 @@ import torch
 
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState
-from fastsft.cli.demo_tokenizer import write_json
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_json, write_random_model
 from fastsft.model.conversion import convert_model
 from fastsft.model.model_config import ModelConfig
 from fastsft.model.model_save import write_durably, write_tokenizer

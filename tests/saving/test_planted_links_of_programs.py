@@ -17,7 +17,7 @@ import pytest
 from fastsft import _C, saving
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.state import TrainerState
-from fastsft.cli.demo_tokenizer import train_tokenizer
+from fastsft.cli.demo_model import train_tokenizer
 from fastsft.cli.main import main
 from fastsft.data.chat.mask_policy import jinja_form_for
 from fastsft.data.digests import _write

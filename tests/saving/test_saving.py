@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from engines import new_engine
 from fastsft import _C, saving
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.model.output_directory import prepare_output_directory
-from fastsft.reporting.results import save_results
+from fastsft.reporting.metrics_files import save_results
 from fastsft.runtime.output_files import RECORD_NAME
 from saving_run import Tokens, make_trainer
 from tiny_models import weights_of, write_model

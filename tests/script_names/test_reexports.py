@@ -18,7 +18,7 @@ import torch
 import transformers
 
 import fastsft.train as module
-from fastsft.script_names import reexports
+from fastsft.script_names import module_names
 
 # At module level in the releases 0.1.10 to 0.2.36, as `git log -- fastchat/train/train.py` has them.
 OF_ALL_RELEASES = """
@@ -41,8 +41,8 @@ def test_names_are_the_objects_of_fastchats_module() -> None:
     original = importlib.import_module("fastchat.train.train")
     names = {name for name in vars(original) if not name.startswith("__")}
     assert names <= set(OF_ALL_RELEASES)
-    for name in names & reexports.NAMES:
-        assert reexports.is_original(name, getattr(original, name)), name
+    for name in names & module_names.NAMES:
+        assert module_names.is_original(name, getattr(original, name)), name
     assert module.IGNORE_TOKEN_ID == original.IGNORE_TOKEN_ID == module.IGNORE_INDEX
 
 
@@ -128,26 +128,9 @@ def test_attention_patches_change_nothing_and_say_so_once(
     assert before == after
 
 
-ABSENT = {
-    "train_lora_t5": "no T5 models",
-    "train_flant5": "no T5 models",
-    "train_baichuan": "no Baichuan models",
-    "train_with_template": "--mask_policy spans --template NAME",
-    "train_yuan2": "no Yuan models",
-}
-
-
-def test_fastchats_other_modules_are_refused_by_name() -> None:
-    for name, message in ABSENT.items():
-        with pytest.raises(ImportError, match=rf"fastsft\.{name} does not exist: .*{message}"):
-            importlib.import_module(f"fastsft.{name}")
+def test_the_page_names_fastchats_modules_that_are_not_there() -> None:
     modules = {path.stem for path in Path(importlib.import_module("fastchat.train").__path__[0]).glob("*.py")}
     ours = {path.stem for path in Path(module.__file__ or "").parent.glob("*.py")}
-    assert {name for name in modules if name != "__init__"} <= ours
-
-
-def test_run_as_a_program_they_end_in_a_line() -> None:
-    command = [sys.executable, "-m", "fastsft.train_lora_t5", "--lora_r", "8"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("error: fastsft.train_lora_t5 does not exist")
-    assert len(done.stderr.splitlines()) == 1
+    page = (Path(__file__).parents[2] / "docs" / "migrating_from_fastchat.md").read_text(encoding="utf-8")
+    absent = modules - ours - {"__init__"}
+    assert absent and not [name for name in absent if f"`{name}`" not in page]

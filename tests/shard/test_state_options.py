@@ -11,8 +11,8 @@ import pytest
 
 from engines import STATE_OPTIONS
 from fastsft import _C
-from fastsft.arguments.precision import STATE_FLAGS, PrecisionArguments, state_flag_choices
-from fastsft.planning.state_options import state_options
+from fastsft.arguments.device_fields import STATE_FLAGS, PrecisionArguments, state_flag_choices
+from fastsft.arguments.engine_flags import state_options
 
 
 def values_of(options: _C.StateOptions) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastsft.arguments import TrainingArguments
 from fastsft.model.model_config import ModelConfig
-from fastsft.planning.memory_plan import Setting
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.trainer import Trainer
 
 
@@ -167,7 +167,7 @@ class Model:
             "model_type": "llama", "vocab_size": 1000, "hidden_size": 8, "intermediate_size": 8,
             "num_hidden_layers": 1, "num_attention_heads": 1, "rms_norm_eps": 1e-5,
         }  # fmt: skip
-        return Setting(json.dumps(config))
+        return EngineSettings(json.dumps(config))
 
     def conversation_cost(self):
         return (1.0, 0.0)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from fastsft import _C
-from fastsft.cli.demo_tokenizer import train_tokenizer
+from fastsft.cli.demo_model import train_tokenizer
 from golden_text import GOLDEN
 
 PIECES = 601  # which no number of ranks divides

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import fastsft
 from fastsft.arguments import TrainingArguments
 from fastsft.data.token_rows import TokenRows
-from fastsft.reporting.run_summary import end_page
+from fastsft.reporting.end_page import end_page
 from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer
 from fastsft.trainer.evaluation import evaluation_loss, exact_loss

@@ -14,7 +14,7 @@ import torch
 
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerCallback
-from fastsft.planning import device_memory
+from fastsft.planning import devices as device_memory
 from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer, prediction
 from fastsft.trainer.prediction import check_size

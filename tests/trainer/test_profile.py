@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastsft.arguments.sizes import parse_steps
+from fastsft.arguments.values import parse_steps
 from fastsft.trainer.profile import Profile, chrome_trace, profile_path
 
 

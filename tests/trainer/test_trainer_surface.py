@@ -315,6 +315,6 @@ def test_evaluation_without_data_is_left_out_where_no_result_is_missed(
     args = TrainingArguments(str(tmp_path), use_cpu=True, **flags)
     disable_evaluation(args)
     assert args.eval_strategy == left
-    args.settle()  # a later change of the arguments does not bring it back
+    args.resolve()  # a later change of the arguments does not bring it back
     assert args.eval_strategy == left
     assert left != "no" or "nothing is evaluated in this run" in caplog.text

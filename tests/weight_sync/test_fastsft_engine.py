@@ -11,12 +11,22 @@ import pytest
 import torch
 
 from fastsft import _C
-from fastsft.weight_sync import FastsftEngine, read_state_dict
+from fastsft.weight_sync import (
+    CheckpointCoordinator,
+    FastsftEngine,
+    Synchronizer,
+    fsdp_save_state_dict,
+    fsdp_sync_weight_nccl,
+    fsdp_upload_state_dict,
+    read_state_dict,
+    sync_plan,
+)
 from ranks import run_ranks
 from saving_run import make_trainer
-from tiny_models import weights_of, write_model
-from weight_sync_parts import native_world
-from weight_sync_parts.save_world import FORMATS
+from tiny_models import make_engine, train, weights_of, write_model
+from weight_sync_parts.modules import Tokens
+from weight_sync_parts.receivers import sync
+from weight_sync_parts.save_world import FORMATS, LOGGER
 
 WORLDS = [
     (1, "no_shard", "float32", "untied"),
@@ -32,7 +42,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ranks, strategy, compute, kind = request.param
     folder = tmp_path_factory.mktemp("native")
     write_model(folder / "model", kind)
-    seen = run_ranks(ranks, native_world.everything, str(folder / "model"), str(folder), strategy, compute)
+    seen = run_ranks(ranks, everything, str(folder / "model"), str(folder), strategy, compute)
     return folder, seen[0]
 
 
@@ -119,3 +129,39 @@ def test_an_engine_with_adapters_is_refused(tmp_path: Path) -> None:
     trainer = SimpleNamespace(model=SimpleNamespace(engine=native))
     with pytest.raises(ValueError, match="model with adapters are not sent; save the adapter, or merge it"):
         FastsftEngine(trainer).get_per_tensor_param()
+
+
+def everything(
+    groups: dict[str, str], model: str, folder: str, strategy: str, compute: str
+) -> dict[str, Any]:
+    """Two steps of training, then save, upload and broadcast, each beside a further step where it may be."""
+    native = make_engine(
+        Path(model), strategy=strategy, compute_dtype=compute,
+        gather_group=groups["gather_group"], reduce_group=groups["reduce_group"],
+    )  # fmt: skip
+    engine = FastsftEngine(SimpleNamespace(model=SimpleNamespace(engine=native), tokenizer=Tokens()))
+    coordinator, synchronizer, saved = CheckpointCoordinator(), Synchronizer(), {}
+    train(native, 2)
+    for name in FORMATS:
+        saved[name] = native.named_parameters()
+        fsdp_save_state_dict(engine, str(Path(folder, name)), 2, coordinator, LOGGER, format=name)
+        train(native, 1)
+    coordinator.wait_all()
+    masters = native.named_parameters()
+    fsdp_upload_state_dict(engine, synchronizer, 3, LOGGER, bucket_bytes=1 << 14)
+    plan = sync_plan(engine)
+    loaded: Any = None
+    if native.rank == 0:
+        version, ends = sync(
+            lambda group: fsdp_sync_weight_nccl(engine, group, mode="native", bucket_bytes=1 << 12),
+            plan, mode="native", bucket_bytes=1 << 12, deadline_s=60.0,
+        )  # fmt: skip
+        loaded = (version, [dict(end.tensors) for _, _, end in ends])
+    else:
+        fsdp_sync_weight_nccl(engine, None, mode="native", bucket_bytes=1 << 12)
+    named, extra = engine.get_per_tensor_param()
+    return {
+        "saved": saved, "masters": masters, "uploaded": synchronizer.get_model_state_dict(), "loaded": loaded,
+        "per tensor": {name: tensor.clone() for name, tensor in named}, "extra": extra,
+        "narrow": _C.compute_dtype(native) != "float32",
+    }  # fmt: skip

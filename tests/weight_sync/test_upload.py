@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from fastsft.weight_sync import Synchronizer, SyncPlan, fsdp_upload_state_dict
 from fastsft.weight_sync.upload import unpacked
 from ranks import run_ranks
-from weight_sync_parts import upload_world
-from weight_sync_parts.modules import make_engine, make_model, state_of_model
+from weight_sync_parts.modules import make_engine, make_model, state_of_model, wrap
 from weight_sync_parts.receivers import join, start
 from weight_sync_parts.save_world import KINDS, LOGGER
 
@@ -26,7 +26,7 @@ CASES = [f"{kind}-{tied}" for kind in KINDS for tied in (False, True)]
 @pytest.fixture(scope="module")
 def uploads() -> list[dict[str, Any]]:
     """What each of two ranks saw, by case."""
-    return run_ranks(2, upload_world.everything)
+    return run_ranks(2, everything)
 
 
 def same(received: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -54,7 +54,7 @@ def test_the_synchronizer_has_the_models_weights(uploads: Any, case: str) -> Non
 
 
 def test_all_ranks_raise_what_rank_0_met() -> None:
-    for refused, sent, old, apart, calls in run_ranks(2, upload_world.faults):
+    for refused, sent, old, apart, calls in run_ranks(2, faults):
         assert refused == "RuntimeError: uploading step 3: rank 0 failed: OSError: actor died"
         assert sent == "sent"
         assert old == "ValueError: uploading step 3: version 3 is not newer than 3, which receivers have"
@@ -156,3 +156,62 @@ def test_a_synchronizer_runs_under_the_callers_settings() -> None:
     with torch.no_grad(), pytest.raises(RuntimeError, match="TimeoutError: its own"):
         fsdp_upload_state_dict(make_engine(make_model(False), "plain"), Notes(), 1, LOGGER, deadline_s=30.0)
     assert seen == [(False, "rollout")]
+
+
+class PlainSynchronizer:
+    """Trinity's: takes a real dict, and checks nothing."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, int]] = []
+
+    def set_model_state_dict(self, state_dict: Any, trainer_step: int) -> None:
+        self.calls.append((state_dict, trainer_step))
+
+
+def everything(_: Any) -> dict[str, Any]:
+    """Every wrapper, tied or not, to both kinds of synchronizer."""
+    outcome: dict[str, Any] = {}
+    for kind in KINDS:
+        for tied in (False, True):
+            model = make_model(tied)
+            expected = state_of_model(model)
+            engine = make_engine(wrap(model, kind), kind)
+            plain, ours = PlainSynchronizer(), Synchronizer()
+            fsdp_upload_state_dict(engine, plain, 0, LOGGER)
+            fsdp_upload_state_dict(engine, plain, 1, LOGGER)
+            fsdp_upload_state_dict(engine, ours, 2, LOGGER, bucket_bytes=128)
+            outcome[f"{kind}-{tied}"] = {
+                "expected": expected,
+                "plain": plain.calls,
+                "packed": ours.get_model_state_dict(),
+                "meta": ours.get_state_dict_meta(),
+                "tied": ours.get_tied_names(),
+            }
+    return outcome
+
+
+def faults(_: Any) -> list[str]:
+    """What every rank hears when rank 0's call fails, when tied tensors differ, and of old versions."""
+    heard = []
+
+    class Refusing:
+        def set_model_state_dict(self, *_: Any) -> None:
+            raise OSError("actor died")
+
+    def attempt(engine: Any, synchronizer: Any, step: int) -> None:
+        try:
+            fsdp_upload_state_dict(engine, synchronizer, step, LOGGER)
+            heard.append("sent")
+        except (RuntimeError, ValueError) as error:
+            heard.append(f"{type(error).__name__}: {error}")
+
+    engine = make_engine(wrap(make_model(False), "fsdp2"), "fsdp2")
+    attempt(engine, Refusing(), 3)
+    attempt(engine, PlainSynchronizer(), 3)
+    attempt(engine, PlainSynchronizer(), 3)
+    apart = make_engine(wrap(make_model(True, apart=True), "fsdp1"), "fsdp1")
+    plain = PlainSynchronizer()
+    attempt(apart, plain, 1)
+    heard.append(f"{len(plain.calls)} calls")
+    dist.barrier()
+    return heard

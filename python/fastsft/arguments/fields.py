@@ -1,26 +1,45 @@
-"""Every field of TrainingArguments with its views, before a rule has settled it: what rules work on."""
+"""All TrainingArguments fields, and read-only views: ranks, device, batch sizes, JSON."""
 
 from __future__ import annotations
 
-from fastsft.arguments.batches import BatchArguments
-from fastsft.arguments.checkpoints import CheckpointArguments
-from fastsft.arguments.derived import ArgumentViews
-from fastsft.arguments.evaluation import EvaluationArguments
-from fastsft.arguments.faults import FaultArguments
-from fastsft.arguments.for_transformers import ForTransformers
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from fastsft.arguments.device_fields import PrecisionArguments, ShardingArguments
+from fastsft.arguments.engine_flags import DeepSpeedPlan, fsdp_tokens, node_size, strategy_of
+from fastsft.arguments.for_transformers import (
+    ArgumentSetters,
+    DistributedState,
+    ForTransformers,
+    ParallelMode,
+    process_log_level,
+)
 from fastsft.arguments.given import RecordsGiven
-from fastsft.arguments.hub import HubArguments
-from fastsft.arguments.optimizer import OptimizerArguments
-from fastsft.arguments.precision import PrecisionArguments
-from fastsft.arguments.reports import ReportArguments
-from fastsft.arguments.run import RunArguments
-from fastsft.arguments.setters import ArgumentSetters
-from fastsft.arguments.sharding import ShardingArguments
+from fastsft.arguments.output_fields import CheckpointArguments, FaultArguments, HubArguments, ReportArguments
+from fastsft.arguments.training_fields import (
+    BatchArguments,
+    EvaluationArguments,
+    OptimizerArguments,
+    RunArguments,
+)
+from fastsft.arguments.values import plain
+from fastsft.ranks.process_group import barrier
+from fastsft.runtime.launch import launch
+
+if TYPE_CHECKING:
+    import accelerate
+    import torch
+    import transformers
 
 
 # Fields are in the order of the bases from the last to the first: output_dir is the first.
 class ArgumentFields(
-    ArgumentViews,
     ForTransformers,
     ArgumentSetters,
     HubArguments,
@@ -35,4 +54,177 @@ class ArgumentFields(
     RunArguments,
     RecordsGiven,
 ):
-    """No dataclass itself: TrainingArguments is the one that users make."""
+    """Base of TrainingArguments, which is the dataclass: the rules in `resolve` work on this class."""
+
+    _device: str = "cpu"
+    _deepspeed_plan: DeepSpeedPlan | None = None
+    _order_seed: int | None = None
+    _source: object = None  # transformers' arguments that these were made from
+    _source_values: Mapping[str, object] = MappingProxyType({})
+    _source_seen: Mapping[str, object] = MappingProxyType({})  # its attributes at the last comparison
+
+    @property
+    def order_seed(self) -> int:
+        """Seed of the row order: data_seed, or torch's seed when `train` began; before that, `seed`.
+
+        Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
+        """
+        if self._order_seed is not None:
+            return self._order_seed
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return launch().world_size
+
+    @property
+    def process_index(self) -> int:
+        """Global rank of this process."""
+        return launch().rank
+
+    @property
+    def local_process_index(self) -> int:
+        """Rank of this process on its machine."""
+        return launch().local_rank
+
+    @property
+    def parallel_mode(self) -> ParallelMode | transformers.training_args.ParallelMode:
+        """`distributed` with several ranks, else `not_parallel`; transformers' member in its Trainer."""
+        if self._theirs is not None:
+            return self._theirs.parallel_mode
+        return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
+
+    @property
+    def distributed_state(self) -> DistributedState | accelerate.PartialState:
+        """Ranks under the names of accelerate's PartialState; in transformers' Trainer, that state."""
+        if self._theirs is not None:
+            return self._theirs.distributed_state
+        return DistributedState(launch(), self.device)
+
+    @property
+    def ddp_timeout_delta(self) -> timedelta:
+        """Timeout of collectives."""
+        return timedelta(seconds=self.ddp_timeout)
+
+    @property
+    def offload(self) -> bool:
+        """True if optimizer state is offloaded: by --fsdp offload, cpu_offload or a DeepSpeed file."""
+        if self._deepspeed_plan is not None:
+            return self._deepspeed_plan.offload
+        return "offload" in fsdp_tokens(self.fsdp) or bool(self._fsdp_settings.get("cpu_offload"))
+
+    @property
+    def deepspeed_plan(self) -> DeepSpeedPlan | None:
+        """Settings that the file of --deepspeed asks for; None without a file."""
+        return self._deepspeed_plan
+
+    @property
+    def sharding_strategy(self) -> str:
+        """Name of the engine's strategy, such as `full_shard`; `no_shard` without `--fsdp`."""
+        if self._deepspeed_plan is not None:
+            return self._deepspeed_plan.strategy
+        return strategy_of(fsdp_tokens(self.fsdp))
+
+    @property
+    def node_size(self) -> int:
+        """Ranks that a hybrid strategy shards over; 0 for other strategies. Raises as `node_size`."""
+        return node_size(self.sharding_strategy, self._fsdp_settings, launch())
+
+    @property
+    def _fsdp_settings(self) -> dict[str, Any]:
+        return self.fsdp_config if isinstance(self.fsdp_config, dict) else {}
+
+    @property
+    def n_gpu(self) -> int:
+        """GPUs that this process uses: 1, or 0 on the CPU."""
+        return 0 if self._device == "cpu" else 1
+
+    @property
+    def device(self) -> torch.device:
+        """Device of this rank: `cpu` or `cuda:<local rank>`."""
+        import torch
+
+        return torch.device(self._device)
+
+    @property
+    def train_batch_size(self) -> int:
+        """Conversations of a rank's micro-batch; split_batches divides a micro-batch by the ranks."""
+        return self.per_device_train_batch_size // self._shares
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Conversations of a rank's micro-batch in evaluation."""
+        return self.per_device_eval_batch_size // self._shares
+
+    @property
+    def _shares(self) -> int:
+        return self.world_size if self.split_batches else 1
+
+    @property
+    def should_log(self) -> bool:
+        """True if this process logs: the first of its machine; rank 0 alone unless log_on_each_node."""
+        return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
+
+    @property
+    def should_save(self) -> bool:
+        """True if this process writes files: rank 0, or with save_on_each_node the first of its machine."""
+        return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
+
+    @property
+    def place_model_on_device(self) -> bool:
+        """True, as transformers' scripts expect: the engine places the model."""
+        return True
+
+    def get_process_log_level(self) -> int:
+        """Return the level of Python's logging: log_level if this process logs, else log_level_replica."""
+        return process_log_level(self.log_level if self.should_log else self.log_level_replica)
+
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Return the warm-up steps, a share rounded up; docs/spec/trainer_semantics.md, section 12."""
+        if self.warmup_steps >= 1:
+            return int(self.warmup_steps)
+        return math.ceil(num_training_steps * (self.warmup_steps or self.warmup_ratio or 0.0))
+
+    @contextlib.contextmanager
+    def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
+        """Let (local) rank 0 run the block before the others."""
+        first = (self.local_process_index if local else self.process_index) == 0
+        if not first:
+            barrier()
+        try:
+            yield
+        finally:
+            if first:
+                barrier()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields; values whose names end in `_token` are masked."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+        return {
+            name: f"<{name.upper()}>" if name.endswith("_token") else plain(value)
+            for name, value in values.items()
+        }
+
+    def to_json_string(self) -> str:
+        """Return `to_dict()` as JSON with indent 2."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_sanitized_dict(self) -> dict[str, Any]:
+        """Return `to_dict()` and the batch sizes; other values than bool, int, float and str as strings."""
+        values = {
+            **self.to_dict(),
+            "train_batch_size": self.train_batch_size,
+            "eval_batch_size": self.eval_batch_size,
+        }
+        return {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in values.items()
+        }
+
+    def __str__(self) -> str:
+        """Return all fields, sorted, one per line; tokens masked."""
+        lines = "".join(f"{name}={value},\n" for name, value in sorted(self.to_dict().items()))
+        return f"{type(self).__name__}(\n{lines})"
+
+    __repr__ = __str__

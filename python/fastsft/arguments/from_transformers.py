@@ -1,4 +1,4 @@
-"""Arguments of a script that changed one import line: transformers' TrainingArguments as fastsft's."""
+"""Conversion of transformers' TrainingArguments, for scripts that changed one import line."""
 
 from __future__ import annotations
 
@@ -7,100 +7,102 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from fastsft.arguments.choices import is_same
 from fastsft.arguments.data import DataArguments
 from fastsft.arguments.given import differing, given_fields, made_with
 from fastsft.arguments.training import TrainingArguments
+from fastsft.arguments.values import is_same
 from fastsft.runtime.messages import warn_once
-from fastsft.trackers.registry import trackers
+from fastsft.trackers.tracker import trackers
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _BASE = "transformers.training_args"
-_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that change nothing of a run
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that do not change a run
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
-_DEFAULT_DIRECTORY = "tmp_trainer"  # of transformers' Trainer without arguments
+_DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer without arguments
 
 
 def as_arguments(args: object) -> TrainingArguments:
-    """`args` of a Trainer: fastsft's checked again, transformers' (or a subclass of them) field by field.
+    """Return a Trainer's `args` as TrainingArguments: fastsft's own resolved again, transformers' converted.
 
-    None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds are
-    attributes of the result, whether fastsft knows them (model_max_length, cache_dir) or not. ValueError for
-    what fastsft refuses; TypeError for another object.
+    None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds become
+    attributes of the result, also if fastsft has such fields (model_max_length, cache_dir). ValueError for
+    unsupported values; TypeError for other objects.
     """
     if args is None:
         return TrainingArguments(_DEFAULT_DIRECTORY)
     if isinstance(args, TrainingArguments):
-        args.settle()  # a script may have changed fields since
+        args.resolve()  # a script may have changed fields since
         return args
-    if not _is_of_transformers(args):
+    if not _is_transformers(args):
         raise TypeError(
             "Trainer: expected args to be fastsft.TrainingArguments or transformers.TrainingArguments, got "
             f"{type(args).__name__}"
         )
     _refuse_overrides(type(args))
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
-    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
-    values = {name: value for name, value in given.items() if name in known}
-    adopted = made_with(TrainingArguments, {**values, **_settled(values)}, differing(type(args), values))
-    for name in given.keys() - known:
+    fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    values = {name: value for name, value in given.items() if name in fields}
+    adopted = made_with(
+        TrainingArguments, {**values, **_before_post_init(values)}, differing(type(args), values)
+    )
+    for name in given.keys() - fields:
         setattr(adopted, name, given[name])
     adopted._source, adopted._source_values = args, copy.deepcopy(_plain(values))
-    adopted._source_seen = _seen(args)
+    adopted._source_seen = _snapshot(args)
     return adopted
 
 
-def take_changes_of_source(args: TrainingArguments) -> None:
-    """Fields that a script has set since on the transformers' arguments that `args` was made of.
+def sync_from_source(args: TrainingArguments) -> None:
+    """Copy the fields that a script has changed on the transformers' arguments from which `args` was made.
 
     ValueError as `as_arguments`.
     """
     source = args._source
-    if source is None or _is_seen(source, args._source_seen):
+    if source is None or _is_unchanged(source, args._source_seen):
         return
-    args._source_seen = _seen(source)
+    args._source_seen = _snapshot(source)
     now = _plain({name: getattr(source, name) for name in args._source_values})
     changed = [name for name in now if not is_same(now[name], args._source_values[name])]
     for name in changed:
         setattr(args, name, now[name])
     if changed:
         args._source_values = copy.deepcopy(now)
-        args.settle()
+        args.resolve()
 
 
 def says(args: TrainingArguments, name: str) -> bool:
-    """True if whoever made `args` could give the field `name`: not by transformers' class without it."""
+    """True if the class that made `args` has the field `name`, which transformers' class may lack."""
     return args._source is None or hasattr(args._source, name)
 
 
-def way_to_set(args: TrainingArguments, name: str, value: object) -> str:
-    """The way to give the field `name`, in place of what `args` have, for messages."""
+def how_to_set(args: TrainingArguments, name: str, value: object) -> str:
+    """Return how to set the field `name` to `value`, for messages."""
     return f"--{name} {value}" if says(args, name) else f"fastsft.TrainingArguments({name}={value!r})"
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Those that a script sets as numbers, texts and lists."""
+    """Return the values that are numbers, strings or collections."""
     kinds = (bool, int, float, str, list, tuple, dict, type(None))
     return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
 
-def _seen(source: object) -> dict[str, Any]:
-    """Its attributes as they are now, also inside lists and dictionaries."""
+def _snapshot(source: object) -> dict[str, Any]:
+    """Return `source`'s attributes; lists and dictionaries are copies."""
     kinds = (list, dict)
     return {name: copy.deepcopy(value) if isinstance(value, kinds) else value
             for name, value in vars(source).items()}  # fmt: skip
 
 
-def _is_seen(source: object, seen: Mapping[str, Any]) -> bool:
-    """Nothing was set since `_seen`. Called after every event of a run: identity is enough, and fast."""
+def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
+    """True if no attribute was set since `seen`. Compares identity: it is called after every event."""
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip
 
 
 def data_settings(data_args: object) -> DataArguments:
-    """fastsft's DataArguments with the values of `data_args`, which may be of a script's own class."""
+    """Return DataArguments with the values of `data_args`, which may be a script's own class."""
     if isinstance(data_args, DataArguments):
         return data_args
     names = [field.name for field in dataclasses.fields(DataArguments)]
@@ -109,12 +111,12 @@ def data_settings(data_args: object) -> DataArguments:
 
 
 def _refuse_overrides(kind: type) -> None:
-    """ValueError for a method or property of transformers' class that a script's own class has changed."""
-    base = next(each for each in kind.__mro__ if each.__module__ == _BASE)
+    """ValueError if a script's own class overrides a method or property of transformers' class."""
+    base = next(ancestor for ancestor in kind.__mro__ if ancestor.__module__ == _BASE)
     for own in kind.__mro__[: kind.__mro__.index(base)]:
         for name, value in vars(own).items():
-            changed = callable(value) or isinstance(value, property | staticmethod | classmethod)
-            if changed and hasattr(base, name) and not name.startswith(("__", *_ONLY_REPORT)):
+            overrides = callable(value) or isinstance(value, property | staticmethod | classmethod)
+            if overrides and hasattr(base, name) and not name.startswith(("__", *_ONLY_REPORT)):
                 raise ValueError(
                     f"{own.__qualname__}.{name} would never be called: fastsft takes over the fields of "
                     "transformers' TrainingArguments; leave it out, or derive the class from "
@@ -122,31 +124,31 @@ def _refuse_overrides(kind: type) -> None:
                 )
 
 
-def _is_of_transformers(args: object) -> TypeGuard[DataclassInstance]:
+def _is_transformers(args: object) -> TypeGuard[DataclassInstance]:
     kinds: tuple[type, ...] = type(args).__mro__
     return dataclasses.is_dataclass(args) and any(kind.__module__ == _BASE for kind in kinds)
 
 
-def _settled(values: dict[str, Any]) -> dict[str, Any]:
-    """The value that transformers' __post_init__ gave a field that fastsft reads as it was given."""
+def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
+    """Undo the changes of transformers' __post_init__ to fields that fastsft reads as given."""
     config = values.get("accelerator_config")
     config_as_dict = getattr(config, "to_dict", lambda: config)
-    settled = {
+    restored = {
         "accelerator_config": config_as_dict(),
         "report_to": _known_trackers(values.get("report_to")),
     }
     wrapped = values.get("fsdp_config")
-    if isinstance(wrapped, dict):  # with the layer class of the flag, which says it better
-        settled["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
+    if isinstance(wrapped, dict):  # the flag of the layer class is read instead
+        restored["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
     if values.get("use_cpu") or values.get("no_cuda"):
-        settled["dataloader_pin_memory"] = True  # False by itself, which is nothing to warn about
-    return settled
+        restored["dataloader_pin_memory"] = True  # transformers sets False, about which fastsft would warn
+    return restored
 
 
 def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
-    """transformers 4.x reports to all that is installed unless told otherwise; fastsft to those it knows."""
-    asked = [report_to] if isinstance(report_to, str) else list(report_to or [])
-    others = [name for name in asked if name not in trackers() and name not in ("none", "all")]
+    """Drop trackers that fastsft lacks: transformers 4.x reports to all installed ones by default."""
+    requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    others = [name for name in requested if name not in trackers() and name not in ("none", "all")]
     if others:
         warn_once(f"--report_to {', '.join(others)}: fastsft reports to {', '.join(trackers())} only")
-    return [name for name in asked if name not in others]
+    return [name for name in requested if name not in others]

@@ -1,18 +1,21 @@
-"""Record of the fields that were given to an instance of an argument class, and by what.
+"""Record of the fields that were given to an argument object, by whom, and with which values.
 
-A check of a flag without effect, or of two that contradict each other, asks this record and never whether a
-value is the default: a flag given with its default was given.
+Checks for idle flags, and for flags that contradict each other, read this record instead of comparing with
+defaults: a flag that was given its default value was given. Resolving derives fields from
+others (steps of evaluation from those of logging). When arguments are resolved again, it starts from the
+given values and from fields that a script has changed since, so that derived values follow.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from fastsft.arguments.choices import is_same
-from fastsft.arguments.parsing.field_action import fields_on_line
+from fastsft.arguments.parsing.options import fields_on_line
 from fastsft.arguments.support import default_of
+from fastsft.arguments.values import is_same
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -20,6 +23,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PYTHON, COMMAND_LINE = "Python", "the command line"
+
+# Field -> its given value, and its value after resolving.
+Record = dict[str, tuple[object, object]]
+
+# A script that sets the new name later overrides the old name.
+_NEW_NAMES = {
+    "evaluation_strategy": "eval_strategy",
+    "group_by_length": "train_sampling_strategy",
+    "no_cuda": "use_cpu",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_organization": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+}
 
 
 class RefusedFlagsError(ValueError):
@@ -33,8 +49,8 @@ class RefusedFlagsError(ValueError):
 class RecordsGiven:
     """Base of the argument classes: keeps the names that its constructor was called with.
 
-    A caller that passes every field (HfArgumentParser, dataclasses.replace) gives those that are not the
-    defaults, and those whose flags a parser at work has just seen. The record is in no `vars()`.
+    If the caller passes every field (HfArgumentParser, dataclasses.replace), the given fields are those with
+    other values than their defaults, and those whose flags a parser has just seen. `vars()` has no record.
     """
 
     __slots__ = ("_given",)
@@ -42,12 +58,12 @@ class RecordsGiven:
 
     def __new__(cls, *values: object, **named: object) -> Self:
         made = super().__new__(cls)
-        made._given = _given_to(cls, values, named)
+        made._given = _fields_given(cls, values, named)
         return made
 
 
 def given_fields(args: object) -> dict[str, str]:
-    """Field -> by what it was given; of a class of a script's own the fields that are not its defaults."""
+    """Return field -> who gave it; for a script's own class, the fields that are not its defaults."""
     record = getattr(args, "_given", None)
     if isinstance(record, dict):
         return record
@@ -62,13 +78,13 @@ def was_given(args: object, name: str) -> bool:
 
 
 def differing(kind: type[DataclassInstance], values: Mapping[str, object]) -> dict[str, str]:
-    """Of `values` those that are not the defaults of `kind`: for callers that name every field."""
+    """Return the names whose `values` differ from the defaults in `kind`, as given by Python."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(kind)}
     return {name: PYTHON for name, value in values.items() if not is_same(value, defaults.get(name))}
 
 
 def made_with(kind: type[T], values: Mapping[str, Any], given: Mapping[str, str]) -> T:
-    """`kind(**values)`, of which the names of `given` alone were given."""
+    """Return `kind(**values)`, recording only the names of `given` as given."""
     if not issubclass(kind, RecordsGiven):
         return kind(**values)
     made: Any = kind.__new__(kind)
@@ -77,14 +93,45 @@ def made_with(kind: type[T], values: Mapping[str, Any], given: Mapping[str, str]
     return made  # type: ignore[no-any-return]
 
 
-def note_set(args: RecordsGiven, names: Iterable[str], unset: Iterable[str] = ()) -> None:
-    """Fields that a script has set on the instance since, and fields whose names these replace."""
-    gone = set(unset)
-    args._given = {name: by for name, by in args._given.items() if name not in gone}
-    args._given |= dict.fromkeys(names, PYTHON)
+def values_of(args: object, declared: type[DataclassInstance]) -> dict[str, Any]:
+    """Return the values in `args` for `declared`'s fields; lists and dictionaries are copies."""
+    return {name: _copied(getattr(args, name)) for name in _names(declared)}
 
 
-def _given_to(kind: type, values: tuple[object, ...], named: Mapping[str, object]) -> dict[str, str]:
+def restore_given(
+    args: RecordsGiven, declared: type[DataclassInstance], record: Record, set_now: frozenset[str]
+) -> dict[str, Any]:
+    """Restore the given values of fields that are unchanged since `record`; return all given values.
+
+    set_now: fields that count as changed even if they have the old value.
+    """
+    changed = {
+        name
+        for name, (_, resolved) in record.items()
+        if name in set_now or not is_same(getattr(args, name), resolved)
+    }
+    for name in record.keys() - changed:
+        setattr(args, name, _copied(record[name][0]))
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(declared)}
+    replaced = {old for old, new in _NEW_NAMES.items() if new in changed and old not in changed}
+    for old in replaced:
+        setattr(args, old, defaults[old])
+    args._given = {name: by for name, by in args._given.items() if name not in replaced}
+    args._given |= dict.fromkeys(changed, PYTHON)
+    return values_of(args, declared)
+
+
+def record_of(args: object, declared: type[DataclassInstance], given: dict[str, Any]) -> Record:
+    """Return the record of resolved arguments and their given values."""
+    resolved = values_of(args, declared)
+    return {name: (given[name], resolved[name]) for name in given}
+
+
+def _copied(value: T) -> T:
+    return copy.deepcopy(value) if isinstance(value, dict | list) else value
+
+
+def _fields_given(kind: type, values: tuple[object, ...], named: Mapping[str, object]) -> dict[str, str]:
     if not dataclasses.is_dataclass(kind):
         return {}
     names = _names(kind)

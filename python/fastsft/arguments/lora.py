@@ -1,4 +1,4 @@
-"""FastChat's LoraArguments, and fastsft's own about adapters."""
+"""FastChat's LoraArguments, and fastsft's own fields of adapters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastsft.arguments.given import RecordsGiven, RefusedFlagsError, was_given
-from fastsft.arguments.support import default_of, inert, used
-from fastsft.arguments.treatment import apply_treatments
+from fastsft.arguments.support import apply_support, default_of, ignored, supported
 from fastsft.runtime.messages import warn_once
 
 
@@ -16,25 +15,29 @@ from fastsft.runtime.messages import warn_once
 class LoraArguments(RecordsGiven):
     """Low-rank adapters (LoRA)."""
 
-    lora: bool = used(False, "train low-rank adapters, the model stays as it is; fastsft.train_lora does")
-    lora_r: int = used(8, "rank of the adapters")
-    lora_alpha: int = used(16, "scaling is lora_alpha / lora_r")
-    lora_dropout: float = used(0.05, "probability of dropping what adapters read")
-    lora_target_modules: list[str] = used(
+    lora: bool = supported(
+        False, "train low-rank adapters, the model stays as it is; fastsft.train_lora does"
+    )
+    lora_r: int = supported(8, "rank of the adapters")
+    lora_alpha: int = supported(16, "scaling is lora_alpha / lora_r")
+    lora_dropout: float = supported(0.05, "probability of dropping what adapters read")
+    lora_target_modules: list[str] = supported(
         ["q_proj", "v_proj"],
         "linear layers to adapt, by the end of their names; all-linear, or an expression",
     )
-    lora_weight_path: str = used("", "directory of an adapter to go on from; its configuration counts")
-    lora_bias: Literal["none", "all", "lora_only"] = used("none", "biases that are trained as well")
-    q_lora: bool = used(
+    lora_weight_path: str = supported("", "directory of an adapter to go on from; its configuration counts")
+    lora_bias: Literal["none", "all", "lora_only"] = supported("none", "biases that are trained as well")
+    q_lora: bool = supported(
         False, "linear layers of the base model's blocks in 4 bits (NF4 with double quantisation, QLoRA)"
     )
-    lora_rslora: bool = used(False, "scaling is lora_alpha / sqrt(lora_r) (rsLoRA)")
-    lora_modules_to_save: list[str] = used([], "modules that are trained whole, by the end of their names")
-    save_merged: bool = used(False, "write the merged model, too, to the folder merged of output_dir")
+    lora_rslora: bool = supported(False, "scaling is lora_alpha / sqrt(lora_r) (rsLoRA)")
+    lora_modules_to_save: list[str] = supported(
+        [], "modules that are trained whole, by the end of their names"
+    )
+    save_merged: bool = supported(False, "write the merged model, too, to the folder merged of output_dir")
 
     def __post_init__(self) -> None:
-        apply_treatments(self, LoraArguments)
+        apply_support(self, LoraArguments)
         if self.lora:
             self._check_values()
             return
@@ -44,21 +47,19 @@ class LoraArguments(RecordsGiven):
             if field.name != "lora"
             and (was_given(self, field.name) or getattr(self, field.name) != default_of(field))
         ]
-        # --lora False next to a file that has all flags of adapters switches them off.
+        # --lora False switches off the adapter flags of a --config file.
         if idle and was_given(self, "lora"):
             warn_once(f"--lora False: --{', --'.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect")
         elif idle:
             raise RefusedFlagsError(
                 f"--{', --'.join(idle)}: expected with --lora True, or in python -m fastsft.train_lora; "
-                "without "
-                f"adapters {'it has' if len(idle) == 1 else 'they have'} no effect: add --lora True, or "
-                "leave "
-                f"{'it' if len(idle) == 1 else 'them'} out",
+                f"without adapters {'it has' if len(idle) == 1 else 'they have'} no effect: add --lora "
+                f"True, or leave {'it' if len(idle) == 1 else 'them'} out",
                 idle,
             )
 
     def _check_values(self) -> None:
-        """ValueError for adapters that can change nothing; a line for values that hardly anybody means."""
+        """ValueError for adapters that change nothing; warn of values that hardly anybody means."""
         if self.lora_alpha == 0:
             raise ValueError(
                 "--lora_alpha: expected another number than 0, with which adapters are multiplied"
@@ -68,8 +69,7 @@ class LoraArguments(RecordsGiven):
         if self.lora_r > _MOST_RANK:
             warn_once(
                 f"--lora_r {self.lora_r:,}: adapters of such a rank are larger than most linear layers; "
-                "usual are 4 "
-                "to 256"
+                "usual are 4 to 256"
             )
         if 1 > self.lora_dropout > _MOST_DROPOUT:
             warn_once(
@@ -82,10 +82,10 @@ _MOST_RANK, _MOST_DROPOUT = 1024, 0.5
 
 @dataclass
 class LoraScriptArguments(LoraArguments):
-    """Those of fastsft.train_lora, which trains adapters. ValueError for --lora False."""
+    """LoraArguments of fastsft.train_lora, which trains adapters. ValueError for --lora False."""
 
-    lora: bool = used(True, "train low-rank adapters; False is fastsft.train's")
-    flash_attn: bool = inert(
+    lora: bool = supported(True, "train low-rank adapters; False is fastsft.train's")
+    flash_attn: bool = ignored(
         False,
         "FastChat's patch of attention",
         "the engine computes exact attention without padding",

@@ -1,28 +1,41 @@
-"""Declaration of an argument: its default, its meaning, and what fastsft makes of it.
+"""Declaration of an argument: default, help text, and whether fastsft supports, ignores or rejects it.
 
-IMPLEMENT has its effect; NO-OP is parsed, kept and named once; REJECT has its neutral value or raises.
-Source: docs/spec/trainer_arguments.md, section 1.1.
+Supported arguments have their effect. Ignored ones are parsed, kept, and named once in a warning. Rejected
+ones raise ValueError unless they have a neutral value. Source: docs/spec/trainer_arguments.md, section 1.1.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsft.arguments.parsing.field_action import FieldAction
+from fastsft.arguments.parsing.options import FieldAction
+from fastsft.arguments.values import check_choice, checked_value, without_enums
+from fastsft.runtime.messages import warn_once
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
-Treatment = Literal["IMPLEMENT", "NO-OP", "REJECT"]
 
 
-class Meaning(str):
-    """The help text of a field, with its treatment.
+class Support(StrEnum):
+    """Treatment of an argument; the values are the specification's words, which `fastsft args` prints."""
 
-    A string, since HfArgumentParser hands all metadata of a field to argparse, which knows `help` only.
+    SUPPORTED = "IMPLEMENT"
+    IGNORED = "NO-OP"
+    REJECTED = "REJECT"
+
+
+class ArgSupport(str):
+    """Help text of a field, with its treatment.
+
+    A string, because HfArgumentParser passes all metadata of a field to argparse, which accepts only `help`.
     """
 
-    treatment: Treatment
+    treatment: Support
     remark: str
     neutral: tuple[object, ...]
     quiet: bool
@@ -30,11 +43,11 @@ class Meaning(str):
     def __new__(
         cls,
         text: str,
-        treatment: Treatment = "IMPLEMENT",
+        treatment: Support = Support.SUPPORTED,
         remark: str = "",
         neutral: tuple[object, ...] = (),
         quiet: bool = False,
-    ) -> Meaning:
+    ) -> ArgSupport:
         made = super().__new__(cls, text)
         made.treatment, made.remark, made.neutral, made.quiet = treatment, remark, neutral, quiet
         return made
@@ -43,30 +56,29 @@ class Meaning(str):
         return str(self), self.treatment, self.remark, self.neutral, self.quiet
 
 
-def used(default: T, text: str, remark: str = "") -> T:
-    """A field that has its effect. `text`: its meaning; `remark`: limits, for the table of arguments."""
-    return _field(default, Meaning(text, "IMPLEMENT", remark))
+def supported(default: T, text: str, remark: str = "") -> T:
+    """Declare a field that has its effect. text: help. remark: limits, for the table of arguments."""
+    return _field(default, ArgSupport(text, remark=remark))
 
 
-def inert(
+def ignored(
     default: T, text: str, why: str, *, only: tuple[object, ...] | None = None, quiet: bool = False
 ) -> T:
-    """A field without effect, because `why`. `only`: the values that are allowed; others raise ValueError.
+    """Declare a field without effect. only: the allowed values; others raise ValueError.
 
-    `quiet`: not worth a warning, since it is part of every recipe.
+    quiet: do not warn, because example scripts and recipes set the flag.
     """
-    treatment: Treatment = "NO-OP"
-    return _field(default, Meaning(text, treatment, why, only or (), quiet))
+    return _field(default, ArgSupport(text, Support.IGNORED, why, only or (), quiet))
 
 
-def refused(default: T, text: str, instead: str, *, neutral: tuple[object, ...] = ()) -> T:
-    """A field that raises unless it has its default, None, False, "" or a value of `neutral`."""
-    return _field(default, Meaning(text, "REJECT", instead, (*neutral, default, None, False, "")))
+def rejected(default: T, text: str, instead: str, *, neutral: tuple[object, ...] = ()) -> T:
+    """Declare a field that raises unless its value is the default, None, False, "" or in `neutral`."""
+    return _field(default, ArgSupport(text, Support.REJECTED, instead, (*neutral, default, None, False, "")))
 
 
-def _field(default: T, meaning: Meaning) -> T:
-    metadata: dict[str, Any] = {"help": meaning}
-    if default is not True:  # HfArgumentParser would hand the action to its --no_ flag, too
+def _field(default: T, support: ArgSupport) -> T:
+    metadata: dict[str, Any] = {"help": support}
+    if default is not True:  # HfArgumentParser would pass the action to its --no_ flag, too
         metadata["action"] = FieldAction
     if isinstance(default, list):
         factory: Callable[[], Any] = default.copy
@@ -76,13 +88,54 @@ def _field(default: T, meaning: Meaning) -> T:
 
 
 def default_of(field: dataclasses.Field[Any]) -> object:
-    """The default of a field, made when it is mutable; None for a field that has none."""
+    """Return the default of a field, a new object if it is mutable; None if the field has no default."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def meaning_of(field: dataclasses.Field[Any]) -> Meaning:
-    """Meaning of a field. One that a script declared itself has the treatment of any that is used."""
+def support_of(field: dataclasses.Field[Any]) -> ArgSupport:
+    """Return the declared support of a field; a field that a script declared itself counts as supported."""
     text = field.metadata.get("help") or ""
-    return text if isinstance(text, Meaning) else Meaning(str(text))
+    return text if isinstance(text, ArgSupport) else ArgSupport(str(text))
+
+
+def apply_support(args: object, declared: type[DataclassInstance]) -> None:
+    """Convert values to the types of their fields, raise for rejected ones, and warn of ignored ones.
+
+    declared: the class that declares fastsft's fields. A subclass that declares a field again changes neither
+    its meaning nor its treatment. ValueError for rejected values and values that a field cannot have.
+    """
+    for field in dataclasses.fields(declared):
+        if not field.init:
+            continue
+        support = support_of(field)
+        value = without_enums(getattr(args, field.name))
+        if support.treatment is Support.REJECTED:
+            value = _converted_if_possible(declared, field.name, value)
+        elif support.treatment is Support.SUPPORTED or value is not None:
+            value = checked_value(declared, field.name, value)
+        setattr(args, field.name, value)
+        check_choice(declared, field.name, value)
+        if support.treatment is Support.SUPPORTED or value == default_of(field):
+            continue
+        if support.neutral and not any(
+            type(value) is type(item) and value == item for item in support.neutral
+        ):
+            raise ValueError(rejection(field.name, value, support.remark))
+        if support.treatment is Support.IGNORED and not support.quiet:
+            warn_once(f"--{field.name} has no effect: {support.remark}")
+
+
+def _converted_if_possible(declared: type, name: str, value: object) -> object:
+    """Convert e.g. the word "False" to False; leave a value of another type for the rejection's message."""
+    try:
+        return checked_value(declared, name, value)
+    except ValueError:
+        return value
+
+
+def rejection(name: str, value: object, remark: str) -> str:
+    """Return the message about a value that fastsft does not support."""
+    shown = "" if value is True else f" {value}"
+    return f"fastsft does not support --{name}{shown}; {remark}"

@@ -1,25 +1,30 @@
-"""Values of fields as Python gives them: of the field's type, and in its range.
+"""Field values: conversion from Python's values, JSON and text, and number ranges.
 
-A command line has its words parsed already; a script or a notebook has not. Words mean what they
-mean on the command line. Everything else would end in the engine, or mean something else without a
-word: "False" is true.
+The command line parser converts its own words. Scripts and notebooks may give any object: text means the same
+as on the command line ("False" is False), and a value of a wrong type or outside of its range is an error
+here rather than in the engine.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import types
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from enum import Enum
 from functools import cache
 from numbers import Integral, Real
-from typing import NamedTuple, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from fastsft.arguments.parsing.parser_options import parse_bool
+from fastsft.arguments.parsing.options import parse_bool
+from fastsft.runtime.regular_files import read_json
 
 
 class Range(NamedTuple):
-    """The range of a number, in words and as a test."""
+    """Range of a number: its text for messages, and its test."""
 
     text: str
     holds: Callable[[float], bool]
@@ -31,61 +36,65 @@ _SEED = Range("0 or more and below 2^63", lambda value: 0 <= value < 2**63)
 _FINITE = Range("a finite number", lambda value: abs(value) < float("inf"))
 _AT_LEAST_ONE = Range("at least 1", lambda value: value >= 1)
 _RANGES = {
-    "learning_rate": _NOT_NEGATIVE,
-    "weight_decay": _NOT_NEGATIVE,
-    "adam_beta1": _SHARE,
-    "adam_beta2": _SHARE,
-    "adam_epsilon": _NOT_NEGATIVE,
     "max_grad_norm": Range("0 (off) or more", lambda value: value >= 0),
-    "eval_delay": _NOT_NEGATIVE,
-    "seed": _SEED,
-    "data_seed": _SEED,
-    "ddp_timeout": _AT_LEAST_ONE,
     "max_steps": Range("-1 (by epochs) or more", lambda value: value >= -1),
-    "dataloader_prefetch_factor": _AT_LEAST_ONE,
-    "save_patience": _NOT_NEGATIVE,
-    "loss_spike_factor": _NOT_NEGATIVE,
+    **dict.fromkeys(
+        ("learning_rate", "weight_decay", "adam_epsilon", "eval_delay", "save_patience", "loss_spike_factor"),
+        _NOT_NEGATIVE,
+    ),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), _SHARE),
+    **dict.fromkeys(("seed", "data_seed"), _SEED),
+    **dict.fromkeys(("ddp_timeout", "dataloader_prefetch_factor"), _AT_LEAST_ONE),
     **dict.fromkeys(
         (
-            "num_train_epochs",
-            "warmup_steps",
-            "warmup_ratio",
-            "logging_steps",
-            "save_steps",
-            "eval_steps",
+            "num_train_epochs", "warmup_steps", "warmup_ratio", "logging_steps", "save_steps", "eval_steps",
             "neftune_noise_alpha",
         ),
         _FINITE,
     ),
-}
-
-
-# None means off there; elsewhere a number that may be missing says so in its type.
-_MAY_BE_MISSING = ("eval_delay", "max_grad_norm")
+}  # fmt: skip
+# Numbers that None switches off, although their types do not have None.
+_NONE_IS_OFF = ("eval_delay", "max_grad_norm")
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+# Fields that are enumerations in transformers, and the names of members that are not their values in
+# capitals.
+_ENUM_FIELDS = (
+    "eval_strategy", "logging_strategy", "save_strategy", "lr_scheduler_type", "optim", "hub_strategy",
+)  # fmt: skip
+_MEMBER_NAMES = {"reduce_lr_on_plateau": "REDUCE_ON_PLATEAU", "adamw_bnb_8bit": "ADAMW_BNB"}
 
 
 def checked_value(declared: type, name: str, value: object) -> object:
-    """`value` of the type of the field: words as on the command line, numbers in range, paths as strings.
+    """Convert `value` to the type of the field, and check its range; paths become strings.
 
-    None stays where the type has it, and for a boolean. ValueError with what was expected and given.
+    None stays if the field's type has None, and for booleans. ValueError for other types and ranges.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     kind, may_be_none = _scalar_types(declared).get(name, (None, True))
-    if kind is None or (value is None and (may_be_none or name in _MAY_BE_MISSING)):
+    if kind is None or (value is None and (may_be_none or name in _NONE_IS_OFF)):
         return value
-    found = _CONVERSIONS[kind](value)
-    if found is None or found != found:  # NaN is no number
-        raise ValueError(f"--{name}: expected {_NAMES[kind]}, got {value!r}")
+    converted = _CONVERSIONS[kind](value)
+    if converted is None or converted != converted:  # NaN is unequal to itself
+        raise ValueError(f"--{name}: expected {_TYPE_NAMES[kind]}, got {value!r}")
     limits = _RANGES.get(name)
-    if limits is not None and not limits.holds(found):
+    if limits is not None and not limits.holds(converted):
         raise ValueError(f"--{name}: expected {limits.text}, got {value!r}")
-    return found
+    return converted
 
 
-def _truth(value: object) -> bool | None:
+def check_choice(declared: type, name: str, value: object) -> None:
+    """ValueError if the field `name` is a Literal, and `value` neither a member nor None."""
+    choices = _choices(declared).get(name, ())
+    if choices and value is not None and value not in choices:
+        raise ValueError(f"--{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+def _bool(value: object) -> bool | None:
     if isinstance(value, str):
         try:
             return parse_bool(value.strip())
@@ -118,20 +127,138 @@ def _whole_number(value: object) -> int | None:
 
 
 _CONVERSIONS: dict[type, Callable[[object], bool | int | float | None]] = {
-    bool: _truth,
-    int: _whole_number,
-    float: _number,
-}
-_NAMES = {bool: "True or False", int: "a whole number", float: "a number"}
+    bool: _bool, int: _whole_number, float: _number,
+}  # fmt: skip
+_TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number"}
 
 
 @cache
 def _scalar_types(declared: type) -> dict[str, tuple[type, bool]]:
-    """bool, int or float for the fields that are one, and whether they may be None."""
-    found: dict[str, tuple[type, bool]] = {}
+    """Return bool, int or float, and whether None is allowed, for each field of such a type."""
+    types_of: dict[str, tuple[type, bool]] = {}
     for name, hint in get_type_hints(declared).items():
-        is_union = get_origin(hint) in (Union, types.UnionType)
-        members = [item for item in (get_args(hint) if is_union else (hint,)) if item is not type(None)]
+        members = [member for member in union_members(hint) if member is not type(None)]
         if len(members) == 1 and members[0] in _CONVERSIONS:
-            found[name] = members[0], is_union or members[0] is bool
-    return found
+            types_of[name] = members[0], hint is not members[0] or hint is bool
+    return types_of
+
+
+@cache
+def _choices(declared: type) -> dict[str, tuple[object, ...]]:
+    return {
+        name: get_args(member)
+        for name, hint in get_type_hints(declared).items()
+        for member in union_members(hint)
+        if get_origin(member) is Literal
+    }
+
+
+def union_members(hint: Any) -> tuple[Any, ...]:
+    """Return a union's members; `(hint,)` for other types."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def json_object(name: str, value: object) -> dict[str, Any]:
+    """Return a dictionary from a JSON string, a dictionary or None; ValueError names the field `name`."""
+    if isinstance(value, str):
+        try:
+            value = with_values(json.loads(value))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"--{name}: expected a JSON object, got {value!r}: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"--{name}: expected a JSON object, got {value!r}")
+    return dict(value or {})
+
+
+def with_values(value: object) -> object:
+    """Convert the strings of a JSON object: true, false, digits and simple decimals; not 1e-4 or -1."""
+    if isinstance(value, dict):
+        return {key: with_values(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if value.isdigit():
+        return int(value)
+    return float(value) if value.replace(".", "", 1).isdigit() else value
+
+
+def json_file_or_object(name: str, value: object) -> dict[str, Any]:
+    """Return `json_object`, or the object in a JSON file; ValueError also for a missing file."""
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        path = Path(value).expanduser()
+        if not path.is_file():
+            raise ValueError(f"--{name}: expected a JSON file or object, got {value!r}: no such file")
+        try:
+            value = read_json(path, of_user=True)
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
+    return json_object(name, value)
+
+
+def truth(value: object) -> bool:
+    """Return a JSON setting as a boolean; of strings, y, yes, t, true, on and 1 are True."""
+    return value.lower() in _TRUE if isinstance(value, str) else bool(value)
+
+
+def parse_size(size: str | int) -> int:
+    """Return the bytes of "5GB" (decimal), "5GiB" (binary) or a number; ValueError for other text."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f'--max_shard_size: expected a size like "5GB" or "500MB", got "{size}"')
+    value = int(float(match[1]) * unit)
+    if value <= 0:
+        raise ValueError(f"--max_shard_size: expected more than 0 bytes, got {size}")
+    return value
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """Return the first and last step of "3-5" or "4", counted from 1; ValueError for other text."""
+    first, dash, last = text.partition("-")
+    last = last if dash else first
+    if first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last):
+        return int(first), int(last)
+    raise ValueError(f"--profile_steps: expected steps as 3-5 or 4, counted from 1, got {text!r}")
+
+
+class Choice(str):
+    """String with the `value` and `name` of transformers' enumeration member, for scripts that read them."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """Plain string."""
+        return str(self)
+
+    @property
+    def name(self) -> str:
+        """Name of transformers' member, such as STEPS."""
+        return _MEMBER_NAMES.get(self, self.upper())
+
+
+def name_choices(args: object) -> None:
+    """Replace the resolved strings of fields that are enumerations in transformers by `Choice`s."""
+    for name in _ENUM_FIELDS:
+        value = getattr(args, name)
+        if isinstance(value, str):
+            setattr(args, name, Choice(value))
+
+
+def without_enums(value: object) -> object:
+    """Replace enumeration members, which scripts take from transformers, by their values, in lists too."""
+    if isinstance(value, list):
+        return [without_enums(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def plain(value: object) -> object:
+    """Return a `Choice` as a plain string; any other value as it is."""
+    return value.value if isinstance(value, Choice) else value
+
+
+def is_same(first: object, second: object) -> bool:
+    """True if both have the same type and are equal: True is not 1."""
+    first, second = plain(first), plain(second)
+    return type(first) is type(second) and bool(first == second)

@@ -22,8 +22,7 @@ from fastsft.model.weight_identity import is_comparable
 from fastsft.planning.run_plan import RunPlan
 from fastsft.ranks.exchange import AllOrNone, on_rank0
 from fastsft.ranks.output_directory import check_still_held, writes_small_files
-from fastsft.reporting.progress_events import ProgressEvents
-from fastsft.reporting.status import Run, Status
+from fastsft.reporting.status import ProgressEvents, Run, Status
 from fastsft.runtime.file_calls import removed
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell

@@ -55,6 +55,13 @@ class ReportExchange(StoreExchange):
                 f"rank {error.ranks[0]} has not reported its part; it died or is stuck"
             ) from error
 
+    def leave(self) -> None:
+        if not launcher_is_gone():
+            super().leave()
+
+    def _check_presence(self, kind: str) -> None:
+        pass  # rank 0 alone decides about a save, and may be stopped for any time
+
     def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
         if self._world_size > 1 and launcher_is_gone():  # torch would log a backtrace
             raise StoreGoneError("the launcher is gone")

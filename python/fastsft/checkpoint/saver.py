@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
-from fastsft.arguments.optimizer import kept_bytes
+from fastsft.arguments.engine_flags import optimizer_state_bytes
 from fastsft.checkpoint.content import CheckpointContent, commit_checkpoint, explain, recover
 from fastsft.checkpoint.save import CheckpointSave, LivePart, Part
 from fastsft.checkpoint.saved_run import run_of
 from fastsft.model.model_save import ModelForm, finish_save_in_flight
 from fastsft.model.output_directory import check_free_space
-from fastsft.planning.device_memory import available_host_memory, size_text
+from fastsft.planning.devices import available_host_memory, size_text
 from fastsft.ranks.exchange import AllOrNone, on_any_rank
 from fastsft.ranks.output_directory import SaveMode, agreed_save_mode, writes_small_files
 from fastsft.ranks.process_group import gather_objects
@@ -329,7 +329,7 @@ def needed_bytes(trainer: SavedRun) -> int:
     state = (
         0
         if trainer.args.save_only_model
-        else _num_trained(trainer) * (_MASTER_BYTES + kept_bytes(trainer.args))
+        else _num_trained(trainer) * (_MASTER_BYTES + optimizer_state_bytes(trainer.args))
     )
     return ModelForm.of(trainer).bytes(trainer) + int(state)
 

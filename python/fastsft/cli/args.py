@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from fastsft.arguments.help import ArgumentRow, argument_rows, as_json, as_markdown, as_text
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
-from fastsft.arguments.parsing.near_flags import hints
-from fastsft.arguments.table import ArgumentRow, argument_rows, as_json, as_markdown, as_text
+from fastsft.arguments.parsing.hints import hints
 from fastsft.cli.command_parser import CommandParser
 
 PAGE_HEAD = """# Arguments
@@ -23,7 +23,7 @@ line wins.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; 0 done, 1 when NAME is none."""
+    """Print the table; return 0, or 1 if no argument is called NAME."""
     parser = CommandParser(prog="fastsft args", description=__doc__)
     parser.add_argument("name", nargs="?", metavar="NAME", help="one argument; without: all")
     form = parser.add_mutually_exclusive_group()
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _named(rows: list[ArgumentRow], name: str) -> list[ArgumentRow]:
-    wanted = name.lstrip("-").partition("=")[0].replace("-", "_")
-    wanted = SHORT_NAMES.get(wanted, wanted)
-    found = [row for row in rows if row.name == wanted]
-    if not found:
-        hint = hints([f"--{wanted}"], [row.flag for row in rows])[0]
+    name = name.lstrip("-").partition("=")[0].replace("-", "_")
+    name = SHORT_NAMES.get(name, name)
+    named = [row for row in rows if row.name == name]
+    if not named:
+        hint = hints([f"--{name}"], [row.flag for row in rows])[0]
         print(f"fastsft args: unknown flag {hint}", file=sys.stderr)
-    return found
+    return named

@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"/[a-z?]+$")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Loads the model and answers until the input ends; returns the exit status."""
+    """Load the model and answer until the input ends; return the exit status."""
     args = parse(arguments)
     try:
         started = time.perf_counter()
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _silence_libraries() -> None:
-    """Keep warnings of libraries out of replies. Those of loading the model have been shown."""
+    """Keep warnings from libraries out of replies; warnings while loading the model have been printed."""
     warnings.simplefilter("ignore")
     library = sys.modules.get("transformers")
     if library is not None:
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Talk:
-    """A conversation in the terminal; `/reset` begins another one."""
+    """A conversation in the terminal; `/reset` begins a new conversation."""
 
     def __init__(self, model: ChatModel, args: argparse.Namespace) -> None:
         self._model, self._args = model, args
@@ -109,7 +109,7 @@ class Talk:
         self._reset()
 
     def run(self, questions: Iterable[str]) -> int:
-        """Answer each; 1 when one had no answer."""
+        """Answer all questions; return 1 if an answer failed."""
         status = 0
         for question in questions:
             word = question.strip().lower()
@@ -129,11 +129,11 @@ class Talk:
 
     def _answer(self, question: str) -> int:
         self._messages.append({"role": "user", "content": question})
-        said, started, count = "", time.perf_counter(), 0
+        reply, started, count = "", time.perf_counter(), 0
         try:
             for text in self._pieces():
                 print(visible(text, keep="\n\t"), end="", flush=True)
-                said, count = said + text, count + 1
+                reply, count = reply + text, count + 1
         except (ValueError, RuntimeError) as error:
             self._messages.pop()
             again = "; /reset begins another conversation" if self._messages else ""
@@ -145,13 +145,13 @@ class Talk:
         if sys.stdout.isatty():
             rate = count / max(time.perf_counter() - started, 1e-9)
             print(f"\033[2m[{rate:.1f} tokens/s]\033[0m")
-        self._keep(said)
+        self._keep(reply)
         return 0
 
-    def _keep(self, said: str) -> None:
-        """The reply joins the conversation; where it cannot, its question leaves, too."""
+    def _keep(self, text: str) -> None:
+        """Add the reply to the conversation; drop it and its question if the template rejects it."""
         prompts = self._model.prompts
-        reply = {"role": "assistant", "content": prompts.content(said)}
+        reply = {"role": "assistant", "content": prompts.content(text)}
         if not reply["content"]:
             self._messages.pop()
             return
@@ -174,7 +174,7 @@ class Talk:
 
 
 def _typed() -> Iterator[str]:
-    """Lines of the terminal, with its editing and history."""
+    """Yield terminal lines, with line editing and history."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401
     while True:

@@ -1,43 +1,65 @@
-"""The parser of a command's words: a mistake is one line, and options are written out in full."""
+"""Parser and output for all commands."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import io
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from fastsft.runtime.terminal import fitted, visible
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's, without abbreviations, and without its lines of usage before a mistake."""
+    """argparse's parser without abbreviations, and without usage lines before an error."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """One line on standard error, which names the way to the list of options; status 2."""
+        """Print an error line, which names --help, to standard error; exit with status 2."""
         line = visible(f"{self.prog}: error: {message}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """All of the words; what no option takes is a mistake, with the nearest option."""
+        """Parse all arguments; exit with an error for unknown options, which names the nearest option."""
         parsed, unknown = self.parse_known_args(args, namespace)
         self.refuse(unknown)
         return parsed
 
     def refuse(self, unknown: Sequence[str]) -> None:
-        """A mistake, unless there is no unknown word."""
+        """Exit with an error if `unknown` has arguments."""
         if unknown:
-            words = [word for word in unknown if word.startswith("-")] or unknown  # not their values
-            self.error(f"unknown: {', '.join(map(self._with_nearest, words))}")
+            options = [arg for arg in unknown if arg.startswith("-")] or unknown  # not their values
+            self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")
 
-    def _with_nearest(self, word: str) -> str:
-        flag = word.partition("=")[0]
+    def _with_nearest(self, option: str) -> str:
+        flag = option.partition("=")[0]
         near = difflib.get_close_matches(flag, self._option_string_actions, 1, cutoff=0.7)
-        return f"{word} (the nearest is {near[0]})" if near and flag.startswith("-") else word
+        return f"{option} (the nearest is {near[0]})" if near and flag.startswith("-") else option
+
+
+def print_error(command: str, error: object) -> None:
+    """Print an error to standard error; control characters in quoted data become escapes."""
+    print_line(fitted(f"fastsft {command}: {visible(str(error))}", sys.stderr), sys.stderr)
+
+
+def print_line(text: str, stream: TextIO | None = None) -> None:
+    """Print to `stream`, default standard output; escape characters that its encoding lacks.
+
+    A reader that has closed the pipe causes no error.
+    """
+    to = stream or sys.stdout
+    if isinstance(to, io.TextIOWrapper):
+        to.reconfigure(errors="backslashreplace")
+    try:
+        print(text, file=to, flush=True)
+    except BrokenPipeError:
+        # At exit the interpreter would flush the stream again, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())

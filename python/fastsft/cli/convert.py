@@ -1,54 +1,160 @@
-"""`fastsft convert IN OUT`: a model directory or a checkpoint as a new model directory."""
+"""`fastsft convert`, `fastsft merge` and `fastsft export`: a trained model in another form."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.arguments.sizes import parse_size
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.arguments.values import parse_size
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.trust import add_trust
-from fastsft.model.conversion import convert_model
-from fastsft.planning.device_memory import size_text
+from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
+from fastsft.lora.merge import merge_adapter
+from fastsft.model.conversion import Converted, convert_model
+from fastsft.planning.devices import size_text
+from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal import visible
+from fastsft.tokenizer.tokenizer import Tokenizer
+
+_CONVERT = "`fastsft convert IN OUT`: a model directory or a checkpoint as a new model directory."
+_MERGE = "`fastsft merge ADAPTER OUT`: a LoRA adapter and its base model as one model directory."
+_EXPORT = "`fastsft export ollama DIR`: a Modelfile with which Ollama serves a trained model."
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: written; 1: not, with the reason; 2: wrong usage."""
-    args = parse(arguments)
+    """Run `fastsft convert`; return 0 if OUT was written, 1 if not, 2 for wrong usage."""
+    args = _parse_convert(arguments)
     try:
         size = parse_size(args.max_shard_size)
         made = convert_model(
             args.source, args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
         )
     except (ValueError, OSError, _C.FileError) as error:
-        complain("convert", error)
+        print_error("convert", error)
         return 1
     for name in made.left_out:
-        say(visible(f"left out: {name}, which the model does not need"))
-    files = f"{made.files} file{'' if made.files == 1 else 's'}"
-    say(visible(f"written: {made.directory}: {made.tensors} tensors, {size_text(made.bytes)}, {files}"))
+        print_line(visible(f"left out: {name}, which the model does not need"))
+    _print_written(made)
     return 0
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def merge(arguments: Sequence[str]) -> int:
+    """Run `fastsft merge`; return the status as `main`."""
+    args = _parse_merge(arguments)
+    try:
+        size = parse_size(args.max_shard_size)
+        made = merge_adapter(
+            args.adapter, args.target, args.base_model_path, dtype=args.dtype, max_shard_size=size
+        )
+    except (ValueError, OSError, _C.FileError) as error:
+        print_error("merge", error)
+        return 1
+    _print_written(made)
+    return 0
+
+
+def _print_written(made: Converted) -> None:
+    files = f"{made.files} file{'' if made.files == 1 else 's'}"
+    print_line(
+        visible(f"written: {made.directory}: {made.tensors} tensors, {size_text(made.bytes)}, {files}")
+    )
+
+
+def _parse_convert(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         prog="fastsft convert",
-        description=__doc__,
+        description=_CONVERT,
         epilog="One tensor is in memory at a time. OUT appears whole or not at all; nothing is overwritten.",
     )
     parser.add_argument("source", metavar="IN", type=Path, help="a model directory, or output/checkpoint-N")
     parser.add_argument("target", metavar="OUT", type=Path, help="a directory that is not there yet")
-    parser.add_argument(
-        "--dtype",
-        choices=["bfloat16", "float16", "float32"],
-        help="of the tensors, rounded to nearest even; default: as they are stored",
+    _add_weight_flags(parser, "of the tensors, rounded to nearest even; default: as they are stored")
+    add_trust(parser)
+    return parser.parse_args(arguments)
+
+
+def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse ADAPTER and OUT by position, or by FastChat's apply_lora flags."""
+    parser = CommandParser(
+        prog="fastsft merge",
+        description=_MERGE,
+        epilog="W + scale B A is summed in float32 and rounded once; one tensor of the base is in memory at "
+        "a time. OUT appears whole or not at all; nothing is overwritten.",
     )
+    parser.add_argument("places", metavar="ADAPTER OUT", nargs="*", type=Path, help="the two directories")
+    parser.add_argument("--lora-path", type=Path, help="the adapter's directory, as peft or fastsft saved it")
+    parser.add_argument("--target-model-path", type=Path, help="a directory that is not there yet")
+    parser.add_argument("--base-model-path", help="default: the model that adapter_config.json names")
+    _add_weight_flags(
+        parser, "of the tensors; default: as the base model's are stored (FastChat's apply_lora: float16)"
+    )
+    args = parser.parse_args(arguments)
+    named = [args.lora_path, args.target_model_path]
+    if args.places and any(path is not None for path in named):
+        parser.error("give ADAPTER and OUT, or --lora-path and --target-model-path, not both")
+    paths = args.places or [path for path in named if path is not None]
+    if len(paths) != 2:
+        parser.error("expected two directories, ADAPTER and OUT")
+    args.adapter, args.target = paths
+    return args
+
+
+def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help=dtype_help)
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )
-    add_trust(parser)
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Run `fastsft export`; return the status as `main`."""
+    args = _parse_export(arguments)
+    out = args.directory / "Modelfile" if args.output is None else args.output
+    try:
+        if not (args.directory / "config.json").is_file():
+            raise ValueError(
+                f"{args.directory}: expected a model directory, found no config.json"
+                f"{_way_out(args.directory)}"
+            )
+        check_output_file(out, "--output")
+        if os.path.lexists(out) and not args.overwrite:
+            raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
+        template = ollama_template(Tokenizer.from_pretrained(args.directory))
+        replace_file(out, modelfile(template, os.path.abspath(args.directory)))
+    except (ValueError, RuntimeError, OSError, _C.FileError) as error:
+        print_error("export", error)
+        return 1
+    for note in template.notes:
+        print_line(visible(note))
+    print_line(visible(f"written: {out}; ollama create NAME -f {out}"))
+    return 0
+
+
+def _way_out(directory: Path) -> str:
+    if not (directory / "adapter_config.json").is_file():
+        return ""
+    return "; it has a LoRA adapter: fastsft merge makes a model of it and its base, which can be exported"
+
+
+def modelfile(template: OllamaTemplate, directory: str) -> str:
+    """Return the text for a Modelfile; ValueError if the format cannot express the path or stop text."""
+    for text in (directory, template.stop):
+        if '"' in text or "\n" in text:
+            raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or a line break")
+    return f'FROM {directory}\nTEMPLATE """{template.text}"""\nPARAMETER stop "{template.stop}"\n'
+
+
+def _parse_export(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        prog="fastsft export",
+        description=_EXPORT,
+        epilog="The template writes what the model read before each reply in training.",
+    )
+    parser.add_argument("format", choices=["ollama"])
+    parser.add_argument("directory", metavar="DIR", type=Path, help="a trained model directory")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: DIR/Modelfile")
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE where it exists")
     return parser.parse_args(arguments)

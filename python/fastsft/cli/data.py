@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.data_convert import add_convert_command
-from fastsft.cli.inspect import complain, say
-from fastsft.cli.label_arguments import add_label_arguments, setup_from
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.inspect import add_format_argument, add_label_arguments, setup_from
+from fastsft.data.label_files import LabelProgress
+from fastsft.data.label_report import format_lines, has_calls
 from fastsft.inspection.inspection_text import summary_text
-from fastsft.runtime.terminal import has_colour, terminal_width
-from fastsft.sources.data_files import data_files
+from fastsft.runtime.new_files import NewFile, fresh_file
+from fastsft.runtime.output_files import check_output_file
+from fastsft.runtime.terminal import has_colour, terminal_width, visible
+from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The status of the command: 0 done, 1 failed, 2 wrong usage."""
+    """Return the exit status: 0 done, 1 failed, 2 wrong usage."""
     args = parse(arguments)
     return int(args.run(args))
 
 
 def report(args: argparse.Namespace) -> int:
-    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
     try:
         data_files(args.file)
         setup = setup_from(args, args.file)
     except (ValueError, OSError) as error:
-        complain("data report", error)
+        print_error("data report", error)
         return 2
     try:
         inspection = setup.survey(
@@ -40,12 +47,12 @@ def report(args: argparse.Namespace) -> int:
             data_format=args.data_format,
         )
     except (ValueError, OSError) as error:
-        complain("data report", error)
+        print_error("data report", error)
         return 1
     if args.json:
-        say(json.dumps(inspection.summary, indent=2))
+        print_line(json.dumps(inspection.summary, indent=2))
     else:
-        say(summary_text(inspection, colour=has_colour(sys.stdout), width=terminal_width(sys.stdout)))
+        print_line(summary_text(inspection, colour=has_colour(sys.stdout), width=terminal_width(sys.stdout)))
     return 0 if inspection.is_learnable else 1
 
 
@@ -63,3 +70,151 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(arguments)
     args.parser.refuse(unknown)
     return args
+
+
+_NAMED = 5  # most faults that are printed
+_AS_ARRAY = {".json": True, ".jsonl": False}
+
+
+def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> None:
+    """Add the parser for `fastsft data convert`."""
+    parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
+    parser.set_defaults(run=convert, parser=parser)
+    parser.add_argument(
+        "file", metavar="IN", help="as --data_path: files, patterns, directories, - for stdin"
+    )
+    parser.add_argument("out", metavar="OUT", type=Path, help="a new file: .json an array, .jsonl lines")
+    parser.add_argument(
+        "--format", choices=["sharegpt", "messages"], default="sharegpt", help="default %(default)s"
+    )
+    add_format_argument(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT where it exists")
+    parser.add_argument(
+        "--on_bad_sample",
+        choices=["error", "skip"],
+        default="error",
+        help="records that cannot be converted: error writes nothing, skip leaves them out and names them",
+    )
+    parser.add_argument("--report_bad", type=Path, metavar="FILE", help="list them here, a line of JSON each")
+    parser.add_argument("--max_record_bytes", type=int, default=MAX_RECORD_BYTES, metavar="N")
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Return 0 if OUT was written, 1 if IN cannot be read or converted, 2 for wrong usage."""
+    try:
+        files = data_files(args.file)
+        _check_out(args, files)
+    except (ValueError, OSError) as error:
+        print_error("data convert", error)
+        return 2
+    try:
+        summary = _convert(files, args)
+    except (ValueError, RuntimeError, OSError) as error:
+        print_error("data convert", error)
+        return 1
+    for line in format_lines(files, summary):
+        print_line(line)
+    return _finish(summary, args)
+
+
+def _check_out(args: argparse.Namespace, files: list[DataFile]) -> None:
+    if args.out.suffix not in _AS_ARRAY:
+        raise ValueError(f"{args.out}: expected a name that ends in .json (an array) or .jsonl (lines)")
+    check_output_file(args.out, "OUT")
+    if os.path.lexists(args.out) and not args.overwrite:
+        raise ValueError(f"{args.out} exists; choose another name, or give --overwrite to replace it")
+    if args.report_bad is not None:
+        check_output_file(args.report_bad, "--report_bad")
+        if os.path.lexists(args.report_bad) and not args.overwrite:
+            raise ValueError(f"--report_bad: {args.report_bad} exists; give --overwrite to replace it")
+    named = [*(file.path for file in files if not file.is_stream), args.out]
+    named += [] if args.report_bad is None else [args.report_bad]
+    places = [os.path.realpath(path) for path in named]
+    twice = next((path for path, place in zip(named, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is named twice among IN, OUT and --report_bad; choose another name")
+    if args.max_record_bytes < 1:
+        raise ValueError(f"--max_record_bytes: expected at least 1, got {args.max_record_bytes}")
+
+
+class _FaultyError(Exception):
+    """Raised to leave OUT unwritten."""
+
+    def __init__(self, summary: _C.ConvertSummary) -> None:
+        self.summary = summary
+
+
+def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSummary:
+    """Convert into OUT, which gets its name only if all records were converted or faults are skipped."""
+    with contextlib.ExitStack() as stack:
+        write_bad: Callable[[bytes], None] = _forget
+        if args.report_bad is not None:
+            bad_lines = stack.enter_context(_fresh(args.report_bad))
+            write_bad = _writer(bad_lines)
+        try:
+            with _fresh(args.out) as out:
+                inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
+                size = (
+                    None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
+                )
+                progress = LabelProgress(size, shown=True)
+                try:
+                    summary = _C.convert_inputs(
+                        inputs, args.format, _AS_ARRAY[args.out.suffix], _writer(out), write_bad, progress
+                    )
+                finally:
+                    progress.close()
+                _check_calls(files, summary)
+                if summary.num_written == 0 or (summary.num_faults and args.on_bad_sample == "error"):
+                    raise _FaultyError(summary)
+        except _FaultyError as error:
+            return error.summary
+    return summary
+
+
+def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
+    """Raise ValueError for data with tool calls, which neither written format can hold."""
+    for file, use in zip(files, summary.formats, strict=True):
+        if has_calls(use):
+            raise ValueError(
+                f"{file.path}: tool calls would be lost, nothing is written; train the file as it is "
+                "(--data_path), or leave out the records with tool_calls"
+            )
+
+
+def _forget(_: bytes) -> None:
+    """Drop lines when --report_bad is not given."""
+
+
+def _fresh(path: Path) -> AbstractContextManager[NewFile]:
+    return fresh_file(path.parent, path.name, durable=True)
+
+
+def _writer(file: NewFile) -> Callable[[bytes], None]:
+    def write(text: bytes) -> None:
+        file.write(text)
+
+    return write
+
+
+def _finish(summary: _C.ConvertSummary, args: argparse.Namespace) -> int:
+    for fault in summary.faults[:_NAMED]:
+        print_line(visible(f"  {fault}"), sys.stderr)
+    more = summary.num_faults - _NAMED
+    if more > 0 and args.report_bad is None:
+        print_line(f"  and {more:,} more; --report_bad FILE lists all of them", sys.stderr)
+    if summary.num_written == 0:
+        print_error("data convert", f"{args.file}: no record can be converted; nothing is written")
+        return 1
+    if summary.num_faults and args.on_bad_sample == "error":
+        may_skip = any(not fault.always_stops for fault in summary.faults)
+        way = "; --on_bad_sample skip leaves them out" if may_skip else ""
+        print_error(
+            "data convert",
+            f"{summary.num_faults:,} of {summary.num_records:,} records cannot be converted, nothing is "
+            f"written{way}",
+        )
+        return 1
+    left = f", {summary.num_faults:,} left out" if summary.num_faults else ""
+    print_line(visible(f"written: {args.out}, {summary.num_written:,} records as {args.format}{left}"))
+    return 0

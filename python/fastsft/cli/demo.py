@@ -17,10 +17,9 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.demo_tokenizer import train_tokenizer
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, train_tokenizer, write_random_model
 from fastsft.model.generation import ChatModel
-from fastsft.reporting.columns import page_width
+from fastsft.reporting.console_text import page_width
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.search_path import child_environment
 
@@ -28,12 +27,12 @@ MARK = ".fastsft-demo"
 MAX_LENGTH = 256
 SHAPE = {"hidden_size": 192, "num_layers": 4, "num_heads": 6, "intermediate_size": 512}
 VOCAB_SIZE = 1000
-# The second one is not among the conversations in these words.
+# The second question does not occur in the data.
 QUESTIONS = ("What is fastsft?", "Can you explain what a token is?")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes data and model, trains, shows replies before and after; returns the exit status."""
+    """Make data and model, train, and print replies before and after; return the exit status."""
     args = parse(arguments)
     folder: Path = args.output_dir
     start = time.perf_counter()
@@ -78,7 +77,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def prepare(folder: Path) -> None:
-    """An empty, marked folder. Raises FileExistsError when it holds anything that the demo did not make."""
+    """Make an empty, marked folder; FileExistsError if it holds files that the demo did not make."""
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
             f"{folder} exists and was not made by fastsft demo; move it away, or choose another --output_dir"
@@ -87,17 +86,17 @@ def prepare(folder: Path) -> None:
     replace_file(folder / MARK, "Made by fastsft demo, which may replace untrained/ and trained/.\n")
     for part in (folder / "untrained", folder / "trained"):
         if part.is_symlink() or (os.path.lexists(part) and not part.is_dir()):
-            part.unlink()  # never what a link leads to
+            part.unlink()  # not the link's target
         shutil.rmtree(part, ignore_errors=True)
 
 
 def packaged_conversations() -> str:
-    """The demo's data: ShareGPT JSON, one and two turns each."""
+    """Return the demo's data: ShareGPT JSON with single and double turns."""
     return (resources.files("fastsft.cli") / "demo_conversations.json").read_text(encoding="utf-8")
 
 
 def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama") -> int:
-    """Writes a tokenizer trained on `data` and random weights; returns the number of parameters."""
+    """Write a tokenizer trained on `data`, and random weights; return the parameter count."""
     train_tokenizer(directory, texts(data), vocab_size=VOCAB_SIZE, model_max_length=MAX_LENGTH)
     sizes = {"vocab_size": VOCAB_SIZE, "max_positions": MAX_LENGTH, **SHAPE}
     config = small_config(model_type=model_type, tie_word_embeddings=True, **sizes)
@@ -105,7 +104,7 @@ def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama"
 
 
 def texts(data: Path) -> Iterator[str]:
-    """Training texts of the tokenizer: every message after the name of its speaker, and the system prompt."""
+    """Yield training texts for the tokenizer: the system prompt, and messages after their speakers' names."""
     names = {"human": "USER", "gpt": "ASSISTANT"}
     for record in json.loads(data.read_text(encoding="utf-8")):
         yield _C.find_chat_template("vicuna_v1.1").system
@@ -114,7 +113,7 @@ def texts(data: Path) -> Iterator[str]:
 
 
 def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list[str]:
-    """The same command that a user would type, with FastChat's flags."""
+    """Return the command that a user would type, with FastChat's flags."""
     flags = {
         "model_name_or_path": folder / "untrained",
         "data_path": data,
@@ -129,12 +128,12 @@ def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list
         "save_strategy": "no",
         "seed": seed,
     }
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "fastsft.train", *words]
+    argv = [arg for name, value in flags.items() for arg in (f"--{name}", str(value))]
+    return [sys.executable, "-m", "fastsft.train", *argv]
 
 
 def shown_command(command: Sequence[str], width: int | None = None) -> str:
-    """A command over several lines, flags next to their values, which a shell reads as one."""
+    """Return a shell command over several lines, each flag next to its value."""
     parts = " ".join(map(shlex.quote, command)).split(" --")
     room = (width or page_width()) - len("    --") - len(" \\")
     lines, flags = [parts[0]], ""
@@ -166,7 +165,7 @@ def indented(label: str, reply: str) -> str:
 
 
 def how_to_open(directory: Path) -> str:
-    """The command that talks to the result, and three lines of Python that open it with transformers."""
+    """Return the chat command, and Python lines that open the model with transformers."""
     return f"""
 To talk to it:
 

@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
-from fastsft.doctor.configuration import args_file, parse_words
+from fastsft.cli.command_parser import CommandParser, print_error
+from fastsft.cli.verify import print_results
+from fastsft.doctor.check import ExaminedRun, Result
+from fastsft.doctor.configuration import args_file, parse_argv
 from fastsft.doctor.examination import OF_INSTALLATION, OF_RUN, examine_installation, examine_run
-from fastsft.doctor.lines import count_text, result_text
-from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.run import Run
 from fastsft.program.self_launch import ranks_to_start
-from fastsft.reporting.columns import page_width
 from fastsft.runtime.launch import launch
-from fastsft.runtime.terminal import has_colour
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: all ok, or only warnings; 1: something failed; 2: words that the trainer does not take."""
-    own, words = parse(arguments)
+    """Return 0 if no check failed, 1 if a check failed, 2 for flags that training rejects."""
+    own, argv = parse(arguments)
     try:
-        if not words:
-            return _print(examine_installation(own.skip))
-        values, given = parse_words(words)
+        if not argv:
+            return print_results(examine_installation(own.skip))
+        values, given = parse_argv(argv)
         ranks = launch().world_size
-        ranks = ranks if ranks > 1 else ranks_to_start(words, args_file=args_file())
+        ranks = ranks if ranks > 1 else ranks_to_start(argv, args_file=args_file())
     except (ValueError, OSError) as error:
         if launch().rank == 0:
-            complain("doctor", error)
+            print_error("doctor", error)
         return 2
-    results = examine_run(Run(values, ranks, own.records, given), own.skip)
+    results = examine_run(ExaminedRun(values, ranks, own.records, given), own.skip)
     if launch().rank != 0:
         _take_part(results)
         return 0
-    return _print(results)
+    return print_results(results)
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The doctor's own options, which are written out in full, and the words of training."""
+    """Parse the doctor's own options; return them, and the training flags."""
     parser = CommandParser(
         prog="fastsft doctor",
         description=__doc__,
@@ -52,25 +47,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     names = [name for name in [*OF_RUN, *OF_INSTALLATION] if name != "configuration"]
     parser.add_argument("--skip", default="", help=f"checks to leave out: {', '.join(names)}")
-    own, words = parser.parse_known_args(arguments)
+    own, argv = parser.parse_known_args(arguments)
     own.skip = [name.strip().replace("_", " ") for name in own.skip.split(",") if name.strip()]
     unknown = [name for name in own.skip if name not in names]
     if unknown:
         parser.error(f"--skip: expected some of {', '.join(names)}, got {', '.join(unknown)}")
     if own.records < 1:
         parser.error(f"--records: expected at least 1, got {own.records}")
-    return own, words
+    return own, argv
 
 
 def _take_part(results: Iterable[Result]) -> None:
-    """Up to the first result: the ranks have met by then, and rank 0 looks at the rest."""
+    """Take part in the rendezvous, which ends before the first result; rank 0 makes the other checks."""
     next(iter(results), None)
-
-
-def _print(results: Iterable[Result]) -> int:
-    seen = []
-    for result in results:
-        seen.append(result)
-        say(result_text(result, page_width(), has_colour(sys.stdout)))
-    say(count_text(seen))
-    return 1 if any(result.mark == FAILED for result in seen) else 0

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from fastsft import _C
-from fastsft.arguments.parsing.parser_options import DATA_NAMES
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.label_arguments import add_label_arguments, setup_from
+from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_bool
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.data.chat.labelling import LabelSettings, parse_role_map
+from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import write_for_flag
-from fastsft.runtime.terminal import fitted, has_colour, terminal_width, visible
+from fastsft.runtime.terminal import has_colour, terminal_width, visible
 from fastsft.sources.data_files import data_files
+from fastsft.sources.readers import MAX_RECORD_BYTES
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: something is learned; 1: nothing is, or training would stop at a record; 2: wrong usage."""
+    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
     args = parse(arguments)
     try:
         seed = 0 if args.random and args.seed is None else args.seed
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         data_files(args.data)
         setup = setup_from(args, args.data)
     except (ValueError, OSError) as error:
-        complain("inspect", error)
+        print_error("inspect", error)
         return 2
     try:
         inspection = setup.survey(
@@ -40,13 +39,13 @@ def main(arguments: Sequence[str]) -> int:
             data_format=args.data_format,
         )
     except (ValueError, OSError) as error:
-        complain("inspect", error)
+        print_error("inspect", error)
         return 1
     if args.record is not None and not inspection.records:
-        complain("inspect", f"no record of {args.data} has the id or number {args.record}")
+        print_error("inspect", f"no record of {args.data} has the id or number {args.record}")
         return 2
     colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)
-    say(inspection_text(inspection, colour=colour, tokens=args.tokens, width=width))
+    print_line(inspection_text(inspection, colour=colour, tokens=args.tokens, width=width))
     if args.html and not write_page(args.html, inspection.html()):
         return 2
     return 0 if inspection.is_learnable else 1
@@ -84,28 +83,90 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def write_page(path: Path, page: str) -> bool:
-    """False, with a line that says why, when the file cannot be written."""
+    """Write the page; if that fails, print the error and return False."""
     try:
         write_for_flag(path, page, "--html")
     except (OSError, ValueError) as error:
-        complain("inspect", str(error) if isinstance(error, ValueError) else f"--html: {error}")
+        print_error("inspect", str(error) if isinstance(error, ValueError) else f"--html: {error}")
         return False
-    say(visible(f"written: {path}"))
+    print_line(visible(f"written: {path}"))
     return True
 
 
-def complain(command: str, error: object) -> None:
-    """Say on standard error what is wrong; what it quotes of the data is harmless."""
-    say(fitted(f"fastsft {command}: {visible(str(error))}", sys.stderr), sys.stderr)
+def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:
+    """Add --model and the flags that decide labels, named as in training."""
+    without, policy, limit = "", "", ""
+    if not needs_model:
+        without = "; without it lengths are bytes and labels those of spans"
+        policy, limit = ", without a model spans", ", without a model none"
+    parser.add_argument(
+        *MODEL_NAMES,
+        dest="model",
+        required=needs_model,
+        metavar="DIR",
+        help=f"model directory; only its tokenizer is read{without}",
+    )
+    parser.add_argument("--mask_policy", choices=["auto", "fastchat", "spans"], help=f"default auto{policy}")
+    parser.add_argument("--template", help="chat template by name, or model: its own")
+    parser.add_argument("--chat_template_name", help="which of the model's named chat templates")
+    parser.add_argument(
+        "--model_max_length",
+        type=int,
+        metavar="N",
+        help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}{limit}",
+    )
+    parser.add_argument("--train_turns", choices=["all", "last", "each"], default="all")
+    parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
+    parser.add_argument(
+        "--role_aliases", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="accept user, assistant, ... too",
+    )  # fmt: skip
+    parser.add_argument("--on_bad_sample", choices=["error", "skip", "repair"])
+    parser.add_argument("--overlong", choices=["truncate", "split"], default="truncate")
+    parser.add_argument("--boundary_tokens", choices=["merge", "split"], default="merge")
+    add_format_argument(parser)
+    parser.add_argument(
+        "--max_record_bytes",
+        type=int,
+        default=MAX_RECORD_BYTES,
+        metavar="N",
+        help="bytes that one record may have; default %(default)s",
+    )
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
-    """Print, with escapes for what the stream's encoding lacks. A reader that went away is no fault."""
-    to = stream or sys.stdout
-    if isinstance(to, io.TextIOWrapper):
-        to.reconfigure(errors="backslashreplace")
-    try:
-        print(text, file=to, flush=True)
-    except BrokenPipeError:
-        # The interpreter would write the rest once more at its end, and fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
+def add_format_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --data_format."""
+    parser.add_argument(
+        "--data_format",
+        choices=["auto", *_C.data_formats()],
+        default="auto",
+        help="what records are; default: as they say",
+    )
+
+
+def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
+    """Return the setup for `data`; ValueError for contradicting options or an unusable model."""
+    names = (
+        "template",
+        "chat_template_name",
+        "train_turns",
+        "role_aliases",
+        "on_bad_sample",
+        "overlong",
+        "boundary_tokens",
+    )
+    settings = LabelSettings(
+        mask_policy=args.mask_policy or "auto",
+        role_map=parse_role_map(args.role_map),
+        **{name: getattr(args, name) for name in names},
+    )
+    if args.model is not None:
+        return prepare(args.model, settings, args.model_max_length, data)
+    for flag in ("model_max_length", "chat_template_name"):
+        if getattr(args, flag) is not None:
+            raise ValueError(f"--{flag}: is of a model's tokenizer; add --model DIR")
+    if args.mask_policy == "fastchat":
+        raise ValueError(
+            "--mask_policy fastchat: FastChat counts a tokenizer's ids; add --model DIR, or leave it out"
+        )
+    return prepare_without_model(settings)

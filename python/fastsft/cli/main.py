@@ -1,4 +1,4 @@
-"""`fastsft <command>`: finds the command's module and hands it the rest of the line."""
+"""`fastsft <command>`: imports the command's function and calls it with the remaining arguments."""
 
 from __future__ import annotations
 
@@ -11,59 +11,66 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+import fastsft
 from fastsft.cli.command_parser import CommandParser
 from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
 from fastsft.runtime.launch import no_script_runs
 from fastsft.runtime.messages import beside_result
 
-# name -> (module with main(arguments) -> exit status, what it does); imported only when asked for.
+# name -> (function that takes arguments and returns an exit status, description)
 COMMANDS = {
-    "train": ("fastsft.cli.train", "fine-tune a model; the same as python -m fastsft.train"),
-    "demo": ("fastsft.cli.demo", "train a small chat model from scratch, and talk to it"),
-    "chat": ("fastsft.cli.chat", "talk to a model that was trained"),
-    "inspect": ("fastsft.cli.inspect", "see the data: what is learned of each conversation"),
-    "data": ("fastsft.cli.data", "data report FILE: its numbers; data convert IN OUT: another format"),
-    "doctor": ("fastsft.cli.doctor", "check flags, model, data, disk, memory and ranks before a run"),
-    "plan": ("fastsft.cli.plan", "what a run would hold in memory, without training"),
-    "args": ("fastsft.cli.args", "every argument of training: default, meaning, treatment"),
-    "verify": ("fastsft.cli.verify", "check a model directory or a checkpoint, or compare two"),
+    "train": ("fastsft.cli.train.main", "fine-tune a model; the same as python -m fastsft.train"),
+    "demo": ("fastsft.cli.demo.main", "train a small chat model from scratch, and talk to it"),
+    "chat": ("fastsft.cli.chat.main", "talk to a model that was trained"),
+    "inspect": ("fastsft.cli.inspect.main", "see the data: what is learned of each conversation"),
+    "data": ("fastsft.cli.data.main", "data report FILE: its numbers; data convert IN OUT: another format"),
+    "doctor": ("fastsft.cli.doctor.main", "check flags, model, data, disk, memory and ranks before a run"),
+    "plan": ("fastsft.cli.plan.main", "what a run would hold in memory, without training"),
+    "args": ("fastsft.cli.args.main", "every argument of training: default, meaning, treatment"),
+    "verify": ("fastsft.cli.verify.main", "check a model directory or a checkpoint, or compare two"),
     "convert": (
-        "fastsft.cli.convert",
+        "fastsft.cli.convert.main",
         "a model or checkpoint to a model directory of another dtype or split",
     ),
-    "merge": ("fastsft.cli.merge", "a LoRA adapter into its base model: a new model directory"),
-    "export": ("fastsft.cli.export", "export ollama DIR: a Modelfile for a trained model"),
-    "path": ("fastsft.cli.path", "the file of train, train_mem or train_xformers, for torchrun FILE"),
+    "merge": ("fastsft.cli.convert.merge", "a LoRA adapter into its base model: a new model directory"),
+    "export": ("fastsft.cli.convert.export", "export ollama DIR: a Modelfile for a trained model"),
+    "path": (
+        "fastsft.cli.main.print_path",
+        "the file of train, train_mem or train_xformers, for torchrun FILE",
+    ),
 }
 
-_RUNS = ("train", "demo")  # what they print is the log of a run; of the others it is a result
+MODULES = ("train", "train_mem", "train_xformers")
+_RUNS = ("train", "demo")  # commands that print a log; others print a result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run a command; return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     parser = _parser()
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words:
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv:
         parser.print_help(sys.stderr)
         return 2
-    parsed = parser.parse_args(words)
+    parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    if arguments is None:  # this process is the command's own
+    if arguments is None:  # this process runs the command alone
         end_at_interrupt()
-    module = importlib.import_module(COMMANDS[parsed.command][0])
+    module, _, function = COMMANDS[parsed.command][0].rpartition(".")
+    run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
         no_script_runs()
         gc.freeze()  # as run_script does
     try:
         with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():
-            return int(module.main(parsed.rest))
+            return int(run(parsed.rest))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # nobody reads on; the interpreter would write the rest again
+    except BrokenPipeError:  # at exit the interpreter would flush the stream again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -88,8 +95,20 @@ def _unknown(command: str) -> str:
     return f"no command {command!r}; {hint}"
 
 
+def print_path(arguments: Sequence[str]) -> int:
+    """Print a training module's absolute path, for launchers that need a path."""
+    parser = CommandParser(
+        prog="fastsft path",
+        description='The file of a training module: torchrun "$(fastsft path train_mem)" FLAGS',
+    )
+    parser.add_argument("name", choices=MODULES, metavar="NAME", help=", ".join(MODULES))
+    name = parser.parse_args(arguments).name
+    print(Path(fastsft.__file__).with_name(f"{name}.py").absolute())
+    return 0
+
+
 def version() -> str:
-    """The installed version; a source tree that was not installed has none."""
+    """Return the installed version; a source tree that was not installed has none."""
     try:
         return importlib.metadata.version("fastsft")
     except importlib.metadata.PackageNotFoundError:

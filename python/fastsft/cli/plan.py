@@ -10,35 +10,32 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fastsft.arguments.lora import LoraArguments
-from fastsft.arguments.optimizer import OPTIMIZERS
-from fastsft.arguments.parsing.field_action import FieldAction, fields_on_line
-from fastsft.arguments.parsing.parser_options import MODEL_NAMES, parse_bool
-from fastsft.arguments.precision import PrecisionArguments, attention_kernels, state_flag_choices
-from fastsft.arguments.sharding_arguments import (
+from fastsft.arguments.device_fields import PrecisionArguments, attention_kernels, state_flag_choices
+from fastsft.arguments.engine_flags import (
+    OPTIMIZERS,
     check_reductions,
     fsdp_settings,
     fsdp_tokens,
     node_size,
+    state_options,
     strategy_of,
 )
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.lora import LoraArguments
+from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
+from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.engine_choice import model_of
 from fastsft.model.model_config import config_directory, model_config
-from fastsft.planning.device_memory import available_host_memory, size_text, usable_memory
-from fastsft.planning.gpus import GPUS, Gpu, gpu_named
-from fastsft.planning.memory_plan import Setting, Workload
-from fastsft.planning.plan_choice import USEFUL_TOKENS, Room, Wish, choose_plan
-from fastsft.planning.state_options import state_options
-from fastsft.reporting.memory_table import how_held, memory_table
-from fastsft.reporting.predicted_speed import speed_lines, speed_record
+from fastsft.planning.devices import GPUS, Gpu, available_host_memory, gpu_named, size_text, usable_memory
+from fastsft.planning.memory_plan import BatchShape, EngineSettings
+from fastsft.planning.plan_choice import USEFUL_TOKENS, MemoryBudget, PlanRequest, choose_plan
+from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.launch import Launch
 
-# Those of training that memory depends on; of dropout, whether there are adapters of experts.
+# Training flags that affect memory; dropout does so for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
@@ -105,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the plan; 1 when nothing fits, with what would."""
+    """Print the plan; return 1 if nothing fits, with a hint."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.local_world_size is None:
@@ -113,14 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         setting = _setting(args)
         room = _room(args, setting.device)
-        wish = Wish(
+        wish = PlanRequest(
             args.recompute, args.micro_batch_tokens, args.model_max_length,
             USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
         )  # fmt: skip
         plan = choose_plan(
             setting,
             wish,
-            lambda budget: Workload.full(
+            lambda budget: BatchShape.full(
                 max(budget, args.model_max_length), args.model_max_length, args.micro_batches
             ),
             room,
@@ -139,10 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 0
     print(f"{args.model}: {how_held(plan.setting)}, {setting.device}")
-    if setting.called is not None:
+    if setting.generic is not None:
         print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
         if setting.world_size > 1:
-            whole = size_text(setting.called.whole_bytes())
+            whole = size_text(setting.generic.whole_bytes())
             print(f"embeddings and head (what belongs to no layer) are whole on each rank in a step: {whole}")
     print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
     print("\n".join(memory_table(plan, room)))
@@ -155,13 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _taken(value: object) -> dict[str, Any]:
-    """Options of argparse for a flag whose default is `value`."""
+    """Return argparse options for a flag with default `value`."""
     if isinstance(value, bool):
         return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}
     return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
 
 
-def _setting(args: argparse.Namespace) -> Setting:
+def _setting(args: argparse.Namespace) -> EngineSettings:
     for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
@@ -179,7 +176,7 @@ def _setting(args: argparse.Namespace) -> Setting:
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
-    setting = Setting(
+    setting = EngineSettings(
         json.dumps(model.config),
         state,
         args.world_size,
@@ -193,7 +190,7 @@ def _setting(args: argparse.Namespace) -> Setting:
 
 
 def _model(args: argparse.Namespace) -> CausalLM:
-    """By its configuration alone. ValueError as --engine."""
+    """Open the model by its configuration alone; ValueError if --engine cannot train the model."""
     path = Path(args.model).expanduser()
     place = path.parent if path.is_file() else config_directory(args.model)
     return model_of(
@@ -202,24 +199,24 @@ def _model(args: argparse.Namespace) -> CausalLM:
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:
-    """The GPU of --gpu, whose memory counts where --memory is not given."""
+    """Return the --gpu, whose memory is the default for --memory."""
     if args.gpu is None:
         return None
     if args.device == "cpu":
         raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu")
     gpu = gpu_named(args.gpu)
     if gpu is None:
-        names = ", ".join(known.name for known in GPUS)
+        names = ", ".join(gpu.name for gpu in GPUS)
         raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
     args.memory = args.memory or f"{gpu.memory / 2**30:g}GiB"
     return gpu
 
 
-def _room(args: argparse.Namespace, device: str) -> Room:
+def _room(args: argparse.Namespace, device: str) -> MemoryBudget:
     local = args.local_world_size
     free = _size("memory", args.memory) if args.memory else available_host_memory() / local
     host = usable_memory("cpu", _size("host_memory", args.host_memory) / local) if args.host_memory else None
-    room = Room(usable_memory(device, free), host)
+    room = MemoryBudget(usable_memory(device, free), host)
     if args.memory and not room.device:
         raise ValueError(
             f'--memory: of "{args.memory}" nothing is left for a plan: of a GPU 3 GiB are kept for cuBLAS, '

@@ -1,14 +1,14 @@
-"""--trust_remote_code of the commands that open a model."""
+"""The flag --trust_remote_code for commands that open a model."""
 
 from __future__ import annotations
 
 import argparse
 
-from fastsft.arguments.parsing.parser_options import parse_bool
+from fastsft.arguments.parsing.options import parse_bool
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag, as a run takes it."""
+    """Add the flag as in training."""
     parser.add_argument(
         "--trust_remote_code", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="run the model class of the directory's own code, with all your rights",

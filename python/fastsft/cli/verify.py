@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.inspect import complain, say
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.trust import add_trust
-from fastsft.doctor.examination import examined
-from fastsft.doctor.lines import count_text, result_text
-from fastsft.doctor.result import FAILED, Result
-from fastsft.doctor.verification import adapters, contents, files, library
+from fastsft.doctor.check import FAILED, ExaminedDirectory, Result, count_text, examined, result_text
+from fastsft.doctor.verification import contents, files, library
 from fastsft.doctor.verification.comparison import Difference, compare, open_weights, summed
-from fastsft.doctor.verification.subject import Subject
-from fastsft.reporting.columns import page_width
+from fastsft.reporting.console_text import page_width
 from fastsft.runtime.terminal import has_colour, visible
 
-# name -> (check, the way out where its error names none)
-CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
+# name -> (check, hint if its error has none)
+CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "files": (files.check_files, "copy or download the directory again"),
     "config": (contents.check_config, "name a Hugging Face model directory of a supported family"),
     "tensors": (contents.check_tensors, "copy or download the weights again"),
@@ -32,33 +28,28 @@ CHECKS: dict[str, tuple[Callable[[Subject], str], str]] = {
     "transformers": (library.check_library, "copy or download the directory again"),
     "state": (files.check_state, "take another checkpoint"),
 }
-# Of an adapter these, in place of the model's.
-_OF_ADAPTERS: dict[str, tuple[Callable[[Subject], str], str]] = {
-    "config": (adapters.check_config, "copy adapter_config.json again"),
-    "tensors": (adapters.check_tensors, "copy the adapter again"),
-    "values": (adapters.check_values, "take an adapter of an earlier checkpoint"),
-    "tokenizer": (adapters.check_tokenizer, "copy the tokenizer's files again"),
+# These checks replace equally named checks for adapters.
+_OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
+    "config": (contents.check_adapter_config, "copy adapter_config.json again"),
+    "tensors": (contents.check_adapter_tensors, "copy the adapter again"),
+    "values": (contents.check_adapter_values, "take an adapter of an earlier checkpoint"),
+    "tokenizer": (contents.check_adapter_tokenizer, "copy the tokenizer's files again"),
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: all ok, or only warnings, and equal where two are compared; 1: not; 2: no directory."""
+    """Return 0 if no check failed and compared weights are equal, 1 if not, 2 without a directory."""
     args = parse(arguments)
     try:
         for folder in filter(None, [args.directory, args.against]):
             if not folder.is_dir():
                 raise ValueError(f"{folder}: expected a model directory or a checkpoint, got {_kind(folder)}")
     except ValueError as error:
-        complain("verify", error)
+        print_error("verify", error)
         return 2
     if args.against is not None:
         return _compare(args.directory, args.against)
-    seen = []
-    for result in verify(args.directory, trust_remote_code=args.trust_remote_code):
-        seen.append(result)
-        say(result_text(result, page_width(), has_colour(sys.stdout)))
-    say(count_text(seen))
-    return 1 if any(result.mark == FAILED for result in seen) else 0
+    return print_results(verify(args.directory, trust_remote_code=args.trust_remote_code))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -78,8 +69,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
-    """One result a check, as they come. trust_remote_code: a model class of the directory is run."""
-    subject, checks = Subject(directory, trusts_code=trust_remote_code), dict(CHECKS)
+    """Yield each check's result. trust_remote_code: run the directory's own model class."""
+    subject, checks = ExaminedDirectory(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"], checks["transformers"]
         checks |= _OF_ADAPTERS
@@ -93,13 +84,23 @@ def _kind(path: Path) -> str:
 
 def _compare(directory: Path, against: Path) -> int:
     try:
-        found = summed(compare(open_weights(directory), open_weights(against)), _say_difference)
+        comparison = summed(compare(open_weights(directory), open_weights(against)), _print_difference)
     except (ValueError, OSError, _C.FileError) as error:
-        complain("verify", error)
+        print_error("verify", error)
         return 1
-    say(visible(f"{directory} and {against}: {found.summary()}"))
-    return 0 if found.is_equal else 1
+    print_line(visible(f"{directory} and {against}: {comparison.summary()}"))
+    return 0 if comparison.is_equal else 1
 
 
-def _say_difference(found: Difference) -> None:
-    say(visible(f"{found.name}: {found.text}"))
+def _print_difference(difference: Difference) -> None:
+    print_line(visible(f"{difference.name}: {difference.text}"))
+
+
+def print_results(results: Iterable[Result]) -> int:
+    """Print each result when its check ends; return 1 if a check failed, else 0."""
+    seen = []
+    for result in results:
+        seen.append(result)
+        print_line(result_text(result, page_width(), has_colour(sys.stdout)))
+    print_line(count_text(seen))
+    return 1 if any(result.mark == FAILED for result in seen) else 0

@@ -1,7 +1,7 @@
 """FastChat's data functions and data sets; the modules below make labelled rows and batches.
 
 As in FastChat's module, `train()` uses the objects that a script binds to these names
-(script_names/rebound.py).
+(script_names/module_names.py).
 """
 
 from typing import TYPE_CHECKING

@@ -16,8 +16,8 @@ from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
 from fastsft.runtime.messages import warn_once
+from fastsft.script_names.module_names import refuse_unused
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
-from fastsft.script_names.rebound import refuse_unused
 from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.json_lines import write_conversations, write_line
 from fastsft.sources.readers import open_reader, read_records

@@ -22,7 +22,7 @@ from fastsft.data.label_report import check_dropped, format_lines, result_lines,
 from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
-from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
+from fastsft.script_names.module_names import code_of, current, is_rebound, remember_own
 from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer

@@ -19,7 +19,7 @@ from fastsft.data.conversation_labels import label_sources, learned_sources, sou
 from fastsft.data.labelled_rows import COLUMNS, Index, LabelledRows, RowTensors, Tensors
 from fastsft.data.lazy_rows import LazyRows, RowCache
 from fastsft.runtime.messages import rank0_print
-from fastsft.script_names.rebound import code_of, current, is_rebound, remember_own
+from fastsft.script_names.module_names import code_of, current, is_rebound, remember_own
 from fastsft.tokenizer.interfaces import ChatTokenizer
 from fastsft.tokenizer.state import is_comparable
 

@@ -1,1 +1,1 @@
-"""`fastsft doctor`: a run is examined before it begins. Nothing is trained, and nothing stays on disk."""
+"""`fastsft doctor` checks a run before training, `fastsft verify` a saved directory."""

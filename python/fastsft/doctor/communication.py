@@ -1,19 +1,23 @@
-"""Test that the ranks that the run would have can talk to each other, and how fast."""
+"""Test whether a run's ranks can communicate, and how fast.
+
+Run as a program, this file is a rank in the test.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from fastsft.doctor.exchange import CAME, DONE, exchange
-from fastsft.doctor.result import ProblemError
-from fastsft.doctor.run import Run
-from fastsft.planning.device_memory import size_text
+from fastsft.doctor.check import ExaminedRun, ProblemError
+from fastsft.planning.devices import size_text
 from fastsft.program.rank_failure import last_words
 from fastsft.program.rank_processes import Rank, Ranks
-from fastsft.ranks.process_group import leave
+from fastsft.ranks.process_group import join, leave
 from fastsft.runtime.launch import launch
 
 DEADLINE_SECONDS = 30.0
@@ -22,8 +26,8 @@ _WAY_OUT = (
 )
 
 
-def check_communication(run: Run) -> str:
-    """Under a launcher all ranks are here and take part; else those that the run would start are started."""
+def check_communication(run: ExaminedRun) -> str:
+    """Test the launcher's ranks; without a launcher, start as many ranks as the run has."""
     device = "cpu" if run.args is None else str(run.args.device)
     if run.ranks == 1:
         return "one rank: none is needed"
@@ -36,12 +40,12 @@ def check_communication(run: Run) -> str:
 
 
 def started_ranks(count: int, device: str, seconds: float) -> dict[str, float]:
-    """Start `count` child processes that exchange; what the slowest one measured. None of them is left.
+    """Start `count` processes that communicate; return the slowest measurement.
 
-    ProblemError naming the rank that failed first, or those that did not come within `seconds`.
+    No process is left on return. ProblemError with the rank that failed first, or with ranks that did not
+    finish within `seconds`.
     """
-    words = [device, f"{seconds:g}"]
-    job = {"arguments": words, "script": str(Path(__file__).with_name("exchange.py"))}
+    job = {"arguments": [device, f"{seconds:g}"], "script": str(Path(__file__))}
     end = time.monotonic() + seconds
     with Ranks(job, count, {}, is_silent=True) as ranks:
         while not ranks.watch() and not ranks.failed and time.monotonic() < end:
@@ -49,36 +53,83 @@ def started_ranks(count: int, device: str, seconds: float) -> dict[str, float]:
         late = [rank for rank in ranks.ranks if rank.process.poll() is None]
         ranks.end(signal.SIGKILL)
     _complain(ranks.failed, late, count, seconds)
-    return max((_measured(rank) for rank in ranks.ranks), key=lambda found: found["seconds"])
+    return max((_measured(rank) for rank in ranks.ranks), key=lambda measured: measured["seconds"])
 
 
 def _complain(failed: list[Rank], late: list[Rank], count: int, seconds: float) -> None:
     if failed:
         rank = failed[0]
-        said = last_words(list(rank.lines)) or "nothing"
+        output = last_words(list(rank.lines)) or "nothing"
         raise ProblemError(
             f"rank {rank.number} of {count} left with status {rank.process.returncode}; it said: "
-            f"{said.splitlines()[-1]}",
+            f"{output.splitlines()[-1]}",
             _WAY_OUT,
         )
     if late:
         absent = [rank for rank in late if CAME not in rank.lines]
         names = ", ".join(str(rank.number) for rank in absent or late)
-        what = "did not start" if absent else "did not finish the exchange"
-        raise ProblemError(f"of {count} ranks, {names} {what} within {seconds:g} s", _WAY_OUT)
+        problem = "did not start" if absent else "did not finish the exchange"
+        raise ProblemError(f"of {count} ranks, {names} {problem} within {seconds:g} s", _WAY_OUT)
 
 
 def _measured(rank: Rank) -> dict[str, float]:
     for line in rank.lines:
         if line.startswith(DONE):
-            found: dict[str, float] = json.loads(line.removeprefix(DONE))
-            return found
+            measured: dict[str, float] = json.loads(line.removeprefix(DONE))
+            return measured
     raise ProblemError(f"rank {rank.number} ended without a result", "try again")
 
 
-def _text(ranks: int, device: str, found: dict[str, float]) -> str:
-    rate = size_text(found["bytes"] / found["seconds"])
+def _text(ranks: int, device: str, measured: dict[str, float]) -> str:
+    rate = size_text(measured["bytes"] / measured["seconds"])
     backend = "gloo" if device == "cpu" else "NCCL"
-    return (
-        f"{ranks} ranks met over {backend}; an all_reduce of {size_text(found['bytes'])} is right, {rate}/s"
-    )
+    total = size_text(measured["bytes"])
+    return f"{ranks} ranks met over {backend}; an all_reduce of {total} is right, {rate}/s"
+
+
+_BYTES = 1 << 24
+_ROUNDS = 3
+CAME, DONE = "came", "exchanged "
+
+
+def exchange(device: str, seconds: float) -> dict[str, float]:
+    """Measure an all-reduce with known values. Collective.
+
+    Returns its `bytes` and `seconds`. RuntimeError if ranks do not arrive within `seconds`, or if the sum is
+    wrong.
+    """
+    import torch
+    import torch.distributed as dist
+
+    c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
+
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    groups, place = join(seconds, device), launch()
+    group = c10d._resolve_process_group(groups.reduce)
+    values = torch.empty(_BYTES // 4, device=device)
+    expected = place.world_size * (place.world_size + 1) / 2
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        values.fill_(place.rank + 1.0)
+        started = time.monotonic()
+        dist.all_reduce(values, group=group)
+        lowest, highest = float(values.min()), float(values.max())  # reading the values waits for the GPU
+        best = min(best, time.monotonic() - started)
+        if (lowest, highest) != (expected, expected):
+            raise RuntimeError(
+                f"rank {place.rank}: an all_reduce of 1 to {place.world_size} gave {lowest} to {highest}, "
+                f"expected {expected}"
+            )
+    return {"bytes": float(_BYTES), "seconds": best}
+
+
+def main() -> None:
+    """Run a rank. Arguments: device without its number, and seconds."""
+    print(CAME, flush=True)
+    device = sys.argv[1] if sys.argv[1] == "cpu" else f"cuda:{launch().local_rank}"
+    print(DONE + json.dumps(exchange(device, float(sys.argv[2]))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The words of a command line: parsed, settled and refused by the code that the run itself uses."""
+"""Command-line check: the run's own code parses, resolves and refuses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.given import COMMAND_LINE, RefusedFlagsError, made_with
-from fastsft.arguments.parsing.near_flags import clearer
+from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.arguments.parsing.parser import DataclassParser
-from fastsft.arguments.parsing.parser_options import unknown_words
-from fastsft.arguments.rules.evaluation import check_best_of_command
+from fastsft.arguments.resolve.training import check_best_of_command
 from fastsft.arguments.support import default_of
-from fastsft.doctor.result import ProblemError
-from fastsft.doctor.run import Run
+from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.model.causal_lm import CausalLM
-from fastsft.trackers.registry import check_trackers
+from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.preflight import check_before_training, disable_evaluation
 from fastsft.trainer.schedule import check_schedule
 
@@ -36,7 +34,7 @@ def _check_training(args: TrainingArguments) -> None:
     check_trackers(args.report_to, args)
 
 
-# What the run looks at before it reads data, beyond what the classes refuse when they are made.
+# The run's further checks before reading data, by class.
 _EARLY: dict[type, Callable[[Any], None]] = {
     DataArguments: DataArguments.check_flags,
     TrainingArguments: _check_training,
@@ -45,19 +43,19 @@ _MOST_REFUSALS = 20
 
 
 def args_file() -> Path | None:
-    """The file of flags that `python -m fastsft.train` puts before its words."""
-    found = importlib.util.find_spec("fastsft.train")
-    return Path(found.origin).with_suffix(".args") if found and found.origin else None
+    """Return the flag file that `python -m fastsft.train` puts before its arguments."""
+    spec = importlib.util.find_spec("fastsft.train")
+    return Path(spec.origin).with_suffix(".args") if spec and spec.origin else None
 
 
-def parse_words(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every flag's value, and by what those are given that are.
+def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values for all flags, and the sources for given flags.
 
-    ValueError for words that training does not take; OSError for a --config.
+    ValueError for unknown arguments; OSError if a --config cannot be read.
     """
     parser = _Parser(CLASSES, add_help=False)
     file = args_file()
-    values, unknown = parser.parse_values(words, [file] if file is not None else [])
+    values, unknown = parser.parse_values(argv, [file] if file is not None else [])
     if unknown:
         raise ValueError(unknown_words(unknown, parser._option_string_actions))
     return vars(values), parser.given
@@ -65,15 +63,15 @@ def parse_words(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 class _Parser(DataclassParser):
     def error(self, message: str) -> NoReturn:
-        """Instead of the usage of all flags, and an exit."""
+        """Raise ValueError; argparse would print all flags and exit."""
         raise ValueError(clearer(message))
 
 
-def check_configuration(run: Run) -> str:
-    """All refusals, each with the flags before it taken back; the other checks go on without those flags."""
+def check_configuration(run: ExaminedRun) -> str:
+    """Collect all refusals; later checks continue without the refused flags."""
     refusals: list[str] = []
-    settled = [_settled(kind, run, refusals) for kind in CLASSES]
-    run.model_args, run.data_args, run.args, run.lora_args = settled
+    resolved = [_resolved(kind, run, refusals) for kind in CLASSES]
+    run.model_args, run.data_args, run.args, run.lora_args = resolved
     if run.args is not None and not refusals:
         _check_evaluation(run, refusals)
     if refusals:
@@ -82,8 +80,8 @@ def check_configuration(run: Run) -> str:
     return f"{_num_given(run.given)} set, none refused"
 
 
-def _settled(kind: type[T], run: Run, refusals: list[str]) -> T | None:
-    """An instance; None when no flag can be found to blame."""
+def _resolved(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
+    """Return an instance without refused flags; None if an error names no given flag."""
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: run.values[name] for name in fields}
     given = {name: run.given[name] for name in fields if name in run.given}
@@ -103,25 +101,25 @@ def _settled(kind: type[T], run: Run, refusals: list[str]) -> T | None:
 
 
 def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
-    """The given flags that an error is about: all that it names as refused together, else the first."""
+    """Return the given flags that the error names: all if refused together, else the first."""
     if isinstance(error, RefusedFlagsError):
         return [name for name in error.names if name in given]
     return [name for name in re.findall(r"--(\w+)", str(error)) if name in given][:1]
 
 
-def _check_evaluation(run: Run, refusals: list[str]) -> None:
-    path = run.settled_data_args.eval_data_path
+def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
+    path = run.resolved_data_args.eval_data_path
     if path is None:
-        disable_evaluation(run.settled_args)
+        disable_evaluation(run.resolved_args)
     try:
-        check_best_of_command(run.settled_args, path is not None)
-        check_before_training(CausalLM, run.settled_args, path)
+        check_best_of_command(run.resolved_args, path is not None)
+        check_before_training(CausalLM, run.resolved_args, path)
     except ValueError as error:
         refusals.append(str(error))
 
 
 def _num_given(given: Mapping[str, str]) -> str:
-    """`7 flags`; with those of a file `7 flags, 3 of them in run.yaml,`."""
+    """Return for example `7 flags`, or with a file `7 flags, 3 of them in run.yaml,`."""
     files = Counter(by for by in given.values() if by != COMMAND_LINE)
     of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
     return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

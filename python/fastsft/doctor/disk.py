@@ -1,4 +1,4 @@
-"""The disk: whether the run may write, what it would find, how much it needs and how fast that is."""
+"""Checks for the output directory and its disk: permission, checkpoints, space and speed."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ import tempfile
 import time
 from pathlib import Path
 
-from fastsft.arguments.optimizer import kept_bytes
-from fastsft.doctor.result import NotCheckedError, ProblemError
-from fastsft.doctor.run import Run
+from fastsft.arguments.engine_flags import optimizer_state_bytes
+from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.model.output_directory import check_output_directory
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.runtime.regular_files import read_json_object
 
 _LOCK_NAME = ".fastsft-lock"
 _TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
 _CHUNK = bytes(1 << 24)
-_SPARED = 1 << 28  # nothing is written to a disk with less than this free
+_SPARED = 1 << 28  # bytes that must stay free during the test
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def nearest_directory(path: Path) -> Path:
-    """`path`, or the first of its parents that exists: the run makes the rest."""
-    found = path.absolute()
-    while not os.path.lexists(found):
-        found = found.parent
-    return found
+    """Return `path`, or its first parent that exists."""
+    nearest = path.absolute()
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    return nearest
 
 
-def _place(run: Run) -> Path:
-    """The directory, or the one that it will be made in. NotCheckedError where it cannot be made."""
+def _place(run: ExaminedRun) -> Path:
+    """Return the output directory, or the first parent that exists; NotCheckedError if that is a file."""
     there = nearest_directory(run.output_dir)
     if not there.is_dir():
         raise NotCheckedError(f"needs an --output_dir, and {there} is a file")
     return there
 
 
-def check_output(run: Run) -> str:
-    """--output_dir can be made and written to, is not the model's own, and no run holds it."""
+def check_output(run: ExaminedRun) -> str:
+    """Check that --output_dir is writable, is not the model's directory, and is not in use by another run."""
     folder = run.output_dir
     there = nearest_directory(folder)
     if not there.is_dir():
@@ -66,7 +65,7 @@ def check_output(run: Run) -> str:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Host, process and start of the run that holds `folder`; None when none does. The lock is not taken."""
+    """Return host, process and start time for the run that holds `folder`, or None; take no lock."""
     try:
         descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -76,32 +75,32 @@ def lock_holder(folder: Path) -> str | None:
             f"{folder / _LOCK_NAME}: expected the lock file of a run, cannot be opened: {error.strerror}"
         ) from None
     try:
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
+        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
         if struct.unpack("hhqqi4x", answer)[0] == fcntl.F_UNLCK:
             return None
-        said = os.read(descriptor, 512).decode(errors="replace").partition("\n")[0]
-        return said or "a run that has not said who it is"
+        holder = os.read(descriptor, 512).decode(errors="replace").partition("\n")[0]
+        return holder or "a run that has not said who it is"
     finally:
         os.close(descriptor)
 
 
-def check_checkpoints(run: Run) -> str:
-    """The effect of a start with these flags on the checkpoints that are there."""
+def check_checkpoints(run: ExaminedRun) -> str:
+    """Describe how a start with these flags treats existing checkpoints."""
     from fastsft import _C
 
     _place(run)
-    folder, args = run.output_dir, run.settled_args
-    wanted = args.resume_from_checkpoint
-    if isinstance(wanted, str):
-        return f"resumes from {wanted}: {_named_usable(Path(wanted))}"
+    folder, args = run.output_dir, run.resolved_args
+    requested = args.resume_from_checkpoint
+    if isinstance(requested, str):
+        return f"resumes from {requested}: {_named_usable(Path(requested))}"
     names = list(_C.list_checkpoints(str(folder))) if folder.is_dir() else []
     if args.no_resume:
         return (
             f"starts from step 0; {len(names)} checkpoints are put aside" if names else "starts from step 0"
         )
     if not names:
-        if wanted is True:
+        if requested is True:
             raise ProblemError(f"--resume_from_checkpoint True: none in {folder}", "leave the flag out")
         return "none there: starts from step 0"
     reasons = []
@@ -122,7 +121,7 @@ def check_checkpoints(run: Run) -> str:
 
 
 def _named_usable(path: Path) -> str:
-    """As `_usable`; one that transformers wrote may be named."""
+    """Describe a checkpoint that a flag names, perhaps from transformers."""
     from fastsft.checkpoint.external.transformers_checkpoint import (
         TransformersCheckpoint,
         is_transformers_checkpoint,
@@ -138,7 +137,7 @@ def _named_usable(path: Path) -> str:
 
 
 def _usable(path: Path) -> str:
-    """ProblemError with the reasons when the run would not take it."""
+    """Describe a checkpoint; ProblemError if the run could not resume."""
     from fastsft import _C
     from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
     from fastsft.checkpoint.run_identity import holds_only_model
@@ -163,65 +162,65 @@ def _finished(folder: Path) -> str:
     return f"a run ended there at step {step}, and the same run would return at once; another one "
 
 
-def checkpoint_bytes(run: Run) -> tuple[int, int]:
-    """Of the weights in a save, and of a whole checkpoint. NotCheckedError without a model."""
-    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.settled_args
+def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
+    """Return the saved weights and the whole checkpoint [bytes]; NotCheckedError without a model."""
+    adapter, args = run.need("model", "a readable model").adapter_bytes(), run.resolved_args
     if adapter is not None:
-        state = 0 if args.save_only_model else int(adapter // 4 * (4 + kept_bytes(args)))
+        state = 0 if args.save_only_model else int(adapter // 4 * (4 + optimizer_state_bytes(args)))
         return adapter, adapter + state
     weights = _model_bytes(run)
-    state = 0 if args.save_only_model else int(_parameters(run) * (4 + kept_bytes(args)))
+    state = 0 if args.save_only_model else int(_parameters(run) * (4 + optimizer_state_bytes(args)))
     return weights, weights + state
 
 
-def _parameters(run: Run) -> int:
-    """Of the model, without adapters."""
+def _parameters(run: ExaminedRun) -> int:
+    """Return the parameter count without adapters."""
     return sum(math.prod(shape) for _, shape in run.shapes)
 
 
-def _model_bytes(run: Run) -> int:
-    """Of the model's weights as --save_dtype has them. NotCheckedError where their own type is not known."""
-    auto = run.settled_args.save_dtype == "auto"
-    dtype = run.need("weights_dtype", "weights that can be read") if auto else run.settled_args.save_dtype
+def _model_bytes(run: ExaminedRun) -> int:
+    """Return the model in --save_dtype [bytes]; NotCheckedError if its own dtype is unknown."""
+    auto = run.resolved_args.save_dtype == "auto"
+    dtype = run.need("weights_dtype", "weights that can be read") if auto else run.resolved_args.save_dtype
     return _parameters(run) * _WIDTHS[dtype]
 
 
-def _merged_bytes(run: Run) -> int:
-    """Of the model that --save_merged writes, next to one that is there already."""
+def _merged_bytes(run: ExaminedRun) -> int:
+    """Return the merged model for --save_merged [bytes]; 0 without the flag."""
     return _model_bytes(run) if run.lora_args is not None and run.lora_args.save_merged else 0
 
 
-def check_space(run: Run) -> str:
-    """Free bytes against --save_total_limit + 1 checkpoints, the final model and the merged one."""
+def check_space(run: ExaminedRun) -> str:
+    """Compare the free bytes with --save_total_limit + 1 checkpoints, the final and the merged model."""
     from fastsft import _C
 
     (weights, checkpoint), merged = checkpoint_bytes(run), _merged_bytes(run)
     place = _place(run)
-    folder, args = run.output_dir, run.settled_args
+    folder, args = run.output_dir, run.resolved_args
     free = int(_C.available_bytes(str(place)))
     there = len(_C.list_checkpoints(str(folder))) if folder.is_dir() else 0
     saves = args.save_strategy != "no"
     limit = args.save_total_limit if args.save_total_limit and args.save_total_limit > 0 else None
     kept = max(0, (limit or 1) + 1 - (0 if args.no_resume else there)) if saves else 1
     needed = kept * checkpoint + weights + merged
-    each = f"a checkpoint {size_text(checkpoint)}, the model {size_text(weights)}"
-    each += f"{f', merged {size_text(merged)}' if merged else ''}, {size_text(free)} free"
+    sizes = f"a checkpoint {size_text(checkpoint)}, the model {size_text(weights)}"
+    sizes += f"{f', merged {size_text(merged)}' if merged else ''}, {size_text(free)} free"
     if free < needed:
         raise ProblemError(
-            f"{kept} checkpoints and the model need {size_text(needed)}: {each}",
+            f"{kept} checkpoints and the model need {size_text(needed)}: {sizes}",
             "free some space, choose another --output_dir, or lower --save_total_limit",
         )
     if saves and limit is None:
         fit = (free - weights - merged) // max(checkpoint, 1)
         raise ProblemError(
-            f"all checkpoints are kept, {fit:,} fit: {each}", "--save_total_limit bounds them", "warning"
+            f"all checkpoints are kept, {fit:,} fit: {sizes}", "--save_total_limit bounds them", "warning"
         )
     more = f"{kept} more checkpoint{'' if kept == 1 else 's'}"
-    return f"{more} and the model need {size_text(needed)}: {each}"
+    return f"{more} and the model need {size_text(needed)}: {sizes}"
 
 
-def check_write_rate(run: Run) -> str:
-    """Writes and syncs 16 MiB up to four times, until 2 s are over, into a file without a name."""
+def check_write_rate(run: ExaminedRun) -> str:
+    """Write and sync 16 MiB up to four times within 2 s, into a file without a name."""
     from fastsft import _C
 
     there = _place(run)
@@ -231,7 +230,7 @@ def check_write_rate(run: Run) -> str:
     with tempfile.TemporaryFile(dir=there, buffering=0) as file:
         while written < _TESTED_BYTES and time.monotonic() - start < _TESTED_SECONDS:
             written += file.write(_CHUNK)
-            os.fsync(file.fileno())  # each time: a slow disk would take all at once, and sync for long
+            os.fsync(file.fileno())  # each block, because syncing all at once takes long on a slow disk
     rate = written / max(time.monotonic() - start, 1e-6)
     text = f"{size_text(written)} written and synced at {size_text(rate)}/s"
     try:

@@ -1,29 +1,33 @@
-"""The model directory: configuration, headers of the weights, tokenizer and chat template."""
+"""Checks for the model directory: configuration, weight headers, tokenizer and chat template."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fastsft.arguments import LoraArguments
-from fastsft.doctor.result import NotCheckedError, ProblemError
-from fastsft.doctor.run import Run
-from fastsft.doctor.source_words import words_read_past, written_by
+from fastsft.doctor.check import ExaminedRun, NotCheckedError, ProblemError
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.merged_save import check_merged_path
 from fastsft.model.causal_lm import CausalLM
+from fastsft.model.config_words import missing_words
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import refuse_remote_code
 from fastsft.model.model_config import local_directory, of_default
+from fastsft.model.rope_words import PARAMETERS
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.terminal import one_line
+from fastsft.runtime.versions import library_major, transformers_version
 
 _MOST_NAMED = 5
 
 
-def check_model(run: Run) -> str:
-    """config.json describes a model that fastsft trains."""
+def check_model(run: ExaminedRun) -> str:
+    """Check that config.json describes a model that fastsft trains."""
     args = run.need("args", "the configuration")
     model_args = run.need("model_args", "the configuration")
     name, trusts = model_args.model_name_or_path or "", bool(model_args.trust_remote_code)
@@ -36,22 +40,22 @@ def check_model(run: Run) -> str:
     run.model = model
     if run.lora_args is not None:
         _add_adapters(run, model, name, run.lora_args)
-    _settle_positions(model, args.model_max_length)
+    _extend_context(model, args.model_max_length)
     count = sum(math.prod(shape) for _, shape in run.shapes)
-    words, written = getattr(model, "engine_words", ""), written_by(model.config)
+    engine, written = getattr(model, "engine_words", ""), written_by(model.config)
     if problem := words_read_past(model.config):
         warn_once(problem)
     return "\n".join(
         [
             f"{model.source_directory}: {model.config.get('model_type')}, {count:,} parameters",
-            *([f"engine {words}"] if words else []),
+            *([f"engine {engine}"] if engine else []),
             *([written] if written else []),
         ]
     )
 
 
-def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> None:
-    """ProblemError for flags of LoRA that do not fit the model, or whose merged model could not be saved."""
+def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArguments) -> None:
+    """Add the adapters; ProblemError if they do not fit, or the merged model cannot be saved."""
     try:
         run.model = with_adapters(model, name, lora)
         check_merged_path(run.output_dir, lora, run.model)
@@ -59,8 +63,8 @@ def _add_adapters(run: Run, model: CausalLM, name: str, lora: LoraArguments) -> 
         raise ProblemError(str(error), "change the flags of LoRA") from None
 
 
-def _settle_positions(model: CausalLM, longest: int) -> None:
-    """A warning where positions are stretched; ProblemError for rows longer than the model can have."""
+def _extend_context(model: CausalLM, longest: int) -> None:
+    """Resolve positions: warn if the context is extended; ProblemError for rows that are too long."""
     try:
         stretched = model.extend_context(longest)
     except ValueError as error:
@@ -70,7 +74,7 @@ def _settle_positions(model: CausalLM, longest: int) -> None:
 
 
 def directory_here(name: str, cache_dir: str | None) -> Path:
-    """Of a model on this machine. Nothing is fetched: ProblemError for a hub model that is not here."""
+    """Return the model's directory without downloading; ProblemError for a hub model that is not cached."""
     if (path := local_directory(name)) is not None:
         return path
     import huggingface_hub
@@ -88,8 +92,8 @@ def directory_here(name: str, cache_dir: str | None) -> Path:
         ) from None
 
 
-def check_weights(run: Run) -> str:
-    """Every weight file is there, as long as its header says, and holds what config.json describes."""
+def check_weights(run: ExaminedRun) -> str:
+    """Check weight files: headers, lengths, and tensors against config.json."""
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
@@ -100,7 +104,7 @@ def check_weights(run: Run) -> str:
 
 
 def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
-    """ProblemError unless every file can be read and together they hold what config.json describes."""
+    """Raise ProblemError unless all files are readable and hold the tensors in config.json."""
     problems = stored.problems or model.stored_form(stored).problems()
     if problems:
         raise ProblemError(
@@ -110,13 +114,13 @@ def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
 
 
 def weights_text(stored: StoredWeights) -> str:
-    """Numbers and types: `2 files, 290 tensors, BF16`."""
-    dtypes = ", ".join(sorted({each.dtype for each in stored.tensors.values()}))
+    """Return for example `2 files, 290 tensors, BF16`."""
+    dtypes = ", ".join(sorted({tensor.dtype for tensor in stored.tensors.values()}))
     count = f"{len(stored.files)} file{'' if len(stored.files) == 1 else 's'}"
     return f"{count}, {len(stored.tensors)} tensors, {dtypes}"
 
 
-def _refuse_pickled(run: Run, folder: Path) -> None:
+def _refuse_pickled(run: ExaminedRun, folder: Path) -> None:
     files = list(pickled_files(folder))
     missing = [str(path) for path in files if not path.is_file()]
     if missing:
@@ -133,12 +137,12 @@ def _listed(problems: list[str]) -> str:
     return "\n".join(problems[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")
 
 
-def check_tokenizer_files(run: Run) -> str:
-    """The tokenizer loads, and the model has a row for each of its ids."""
+def check_tokenizer_files(run: ExaminedRun) -> str:
+    """Check that the tokenizer loads, and that the embedding has a row for each token."""
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.tokenizer.tokenizer import Tokenizer
 
-    model, args = run.need("model", "a readable model"), run.settled_args
+    model, args = run.need("model", "a readable model"), run.resolved_args
     model_args = run.need("model_args", "the configuration")
     tokenizer = Tokenizer.from_pretrained(
         str(model.source_directory),
@@ -157,17 +161,17 @@ def check_tokenizer_files(run: Run) -> str:
     return f"{tokenizer.vocab_size:,} tokens, rows of {args.model_max_length:,}"
 
 
-def check_chat_template(run: Run) -> str:
-    """A probe is labelled: replies and their end-of-turn token are learned, nothing else is."""
+def check_chat_template(run: ExaminedRun) -> str:
+    """Check with a probe that only replies and their end-of-turn tokens are learned."""
     from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
     from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
     from fastsft.data.conversation_labels import check_tokenizer, detect_tools
     from fastsft.inspection.data_report import note_stop_token
 
     tokenizer = run.need("tokenizer", "a tokenizer")
-    settings = resolve_policy(LabelSettings.from_arguments(run.settled_data_args), tokenizer)
-    if run.settled_data_args.data_path:
-        settings = detect_tools(settings, tokenizer, run.settled_data_args.data_path, fetch=False)
+    settings = resolve_policy(LabelSettings.from_arguments(run.resolved_data_args), tokenizer)
+    if run.resolved_data_args.data_path:
+        settings = detect_tools(settings, tokenizer, run.resolved_data_args.data_path, fetch=False)
     set_pad_token(settings, tokenizer)
     width, pad_id = check_tokenizer(tokenizer, any_pad=settings.mask_policy == "spans")
     run.labeller = make_labeller(
@@ -176,3 +180,25 @@ def check_chat_template(run: Run) -> str:
     made = describe(run.labeller, settings.why)
     note_stop_token(run.opened_model, tokenizer, made)
     return describe_labels(made)
+
+
+def written_by(config: Mapping[str, Any]) -> str:
+    """Return for example `written by transformers 5.24.0, 4.57.6 is installed`; "" if unknown."""
+    named, here = config.get("transformers_version"), transformers_version()
+    if not isinstance(named, str) or not named:
+        return ""
+    text = f"written by transformers {one_line(named)[:20]}"
+    return text if here in (None, named) else f"{text}, {here} is installed"
+
+
+def words_read_past(config: Mapping[str, Any]) -> str:
+    """Return a warning if the installed transformers reads `config` differently from fastsft, else ""."""
+    here = transformers_version()
+    lacking = [name for name in missing_words(config) if name != PARAMETERS]
+    if here is None or not lacking or library_major() > 4:
+        return ""
+    names = ", ".join(lacking[:4])
+    return (
+        f"config.json lacks words that transformers {here} reads ({names}): transformers opens these files "
+        "as another model; fastsft trains it as the file says, and saves it in words of both releases"
+    )

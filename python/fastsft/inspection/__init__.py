@@ -1,1 +1,1 @@
-"""The learned parts of the data, for people: `fastsft.inspect`, its page and its text."""
+"""`fastsft.inspect`: shows the learned parts of the data as text or page; data_report.json."""

@@ -1,4 +1,4 @@
-"""View of the data before training: a report next to the model, samples with learned text marked."""
+"""data_report.json next to the model, and sample rows with marks around learned parts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _BEGIN, _END = "\u27e6", "\u27e7"
 
 
 _STOPS = ("stop_token", CALL_STOP)
-_STOP_TOKENS = "stop_token_ids"  # which model/config.py looks for
+_STOP_TOKENS = "stop_token_ids"  # attribute that model/config.py reads
 
 
 def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
-    """data_report.json: for `train` and `eval` the counts of the report, and how the labels were made.
+    """Write data_report.json: for `train` and `eval` the counts, and how the labels were made.
 
-    data_module: as make_supervised_data_module returns it, or a script's own; of a data set that fastsft did
-    not label its class and its number of rows. Source: docs/spec/fastchat_labels.md, section 4.1.
+    data_module: from make_supervised_data_module, or a script's own. For a data set that fastsft did not
+    label, class and number of rows are written. Source: docs/spec/fastchat_labels.md, section 4.1.
     """
     content = {
         name: _described(dataset)
@@ -51,7 +51,7 @@ def _described(dataset: object) -> dict[str, Any]:
     if to_json is not None:
         return {**(getattr(dataset, "labelling", None) or {}), **json.loads(to_json())}
     if isinstance(dataset, Mapping):
-        return {str(name): _described(each) for name, each in dataset.items()}
+        return {str(name): _described(item) for name, item in dataset.items()}
     kind = type(dataset)
     rows = len(dataset) if hasattr(dataset, "__len__") else None
     return {"dataset": f"{kind.__module__}.{kind.__qualname__}", "rows": rows}
@@ -60,7 +60,7 @@ def _described(dataset: object) -> dict[str, Any]:
 def show_data(
     model: CausalLM, tokenizer: object, data_args: DataArguments, directory: str, data_module: dict[str, Any]
 ) -> None:
-    """Rank 0 writes data_report.json, prints `dump_masked` samples, and says when generation would not stop.
+    """Write data_report.json, print `dump_masked` samples, and warn if generation would not stop, on rank 0.
 
     The stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md, section 4.4 (f).
     """
@@ -76,14 +76,14 @@ def show_data(
 
 
 def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str]) -> None:
-    """Say which stop tokens are not in the model's eos_token_id, and save them there."""
+    """Warn if the model's eos_token_id lacks stop tokens, and add them to the saved model."""
     native = getattr(tokenizer, "native", None)
     if native is None or "stop_token" not in labelling:
-        return  # of a script's own data
+        return  # the script made the labels
     stops = {native.find_token(labelling[name]): labelling[name] for name in _STOPS if name in labelling}
     config = read_generation_config(model.source_directory) or model.config
-    known = config.get("eos_token_id")
-    ids = known if isinstance(known, list) else [known] if isinstance(known, int) else []
+    configured = config.get("eos_token_id")
+    ids = configured if isinstance(configured, list) else [configured] if isinstance(configured, int) else []
     messages = {stop: warn_of_stop(stop, ids, text) for stop, text in stops.items() if stop >= 0}
     missing = [stop for stop, message in messages.items() if message]
     if missing:
@@ -93,9 +93,9 @@ def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str
 
 
 def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, count: int) -> Iterator[str]:
-    """The first `count` rows as text, learned parts between marks, control characters escaped.
+    """Yield the first `count` rows as text, learned parts between marks, control characters escaped.
 
-    ValueError for a tokenizer of a script that has no native equal.
+    ValueError for a script's tokenizer that has no native equal.
     """
     if count < 1:
         return
@@ -113,7 +113,7 @@ def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, coun
 
 
 def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDataset:
-    """The data set's own; of a script's data set, its first `count` items."""
+    """Return the data set's native rows; for a script's data set, its first `count` items."""
     native: _C.TokenDataset | None = getattr(dataset, "native", None)
     if native is not None:
         return native
@@ -124,7 +124,7 @@ def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDa
 
 
 def _texts_between(native: _C.Tokenizer, ids: list[int], edges: list[int]) -> Iterator[str]:
-    """The text of each range of ids, read after a letter: alone it would lose its leading space."""
+    """Yield the text between edges, decoded after a letter, because decoding drops a leading space."""
     letter = native.encode("a")
     before = native.decode(letter)
     for begin, end in pairwise(edges):

@@ -1,6 +1,6 @@
-"""See the data before training: what is learned of each conversation, and what of the whole data set.
+"""`fastsft.inspect`: shows which parts are learned, in each conversation and in the whole data set.
 
-Uses the labels of training itself; weights are never read.
+Training's own code makes the labels. Weights are never read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fastsft.data.conversation_labels import check_tokenizer, detect_tools
 from fastsft.data.errors import hinted_reading
 from fastsft.data.interfaces import is_from_datasets
 from fastsft.data.label_files import LabelProgress
-from fastsft.inspection.inspected_data import InspectedData
-from fastsft.inspection.inspected_record import InspectedRecord
+from fastsft.inspection.inspected import InspectedData, InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.interactive import short_in_cells
@@ -38,14 +37,15 @@ DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 class Inspection(InspectedData):
     """A data set as training would see it.
 
-    records: the chosen ones. report: _C.DataReport of the whole data set, the numbers of data_report.json.
-    lengths, learned: rows by tokens and by learned tokens. faults: what would stop training (the first
-    thousand of num_faults). num_matching: records that `record` and `only` allow. unit: what lengths count,
-    tokens, or bytes where no model was given. A notebook shows the object as HTML, `print` as text.
+    records: the chosen records. report: _C.DataReport for the whole data set, the numbers in
+    data_report.json. lengths, learned: row counts by tokens and by learned tokens. faults: errors that would
+    stop training (the first thousand of num_faults). num_matching: how many records match `record` and
+    `only`. unit: "tokens", or "bytes" if no model was given. A notebook shows the object as HTML, `print` as
+    text.
     """
 
     def html(self) -> str:
-        """One self-contained page."""
+        """Return a self-contained page."""
         return page(self)
 
     def _repr_html_(self) -> str:
@@ -72,17 +72,17 @@ def inspect(
     data_format: str = "auto",
     **settings: Any,
 ) -> Inspection:
-    """Label `data` as training would, without weights, and explain `n` of its records.
+    """Label `data` as training would, without weights, and explain `n` records.
 
-    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer. data: what
-    --data_path takes (files, patterns, weights, "-"), or records. model_max_length: default 512, as in
-    training; of a Tokenizer, its own. record: an id, or a record's number in its file. only: what became of a
-    record ("dropped", "truncated", "stopped", ...) or why ("embedded_eos", ...). random: by `seed`, instead
-    of the first. role_map: more names of roles, {"alice": "user"} or "alice=user". show_progress: a bar or
-    lines on standard error while the data is read. max_record_bytes: of a file, what one record may have.
-    data_format: what records are, default as they say. settings: mask_policy, template, chat_template_name,
-    train_turns, role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings). ValueError
-    for options and data that cannot be used.
+    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer. data: a value for
+    --data_path (files, patterns, weights, "-"), or records. model_max_length: default 512, as in training;
+    for a Tokenizer, its own. record: an id, or a record's number in its file. only: an outcome ("dropped",
+    "truncated", "stopped", ...) or a reason ("embedded_eos", ...). random: choose records by `seed`, not the
+    first. role_map: additional role names, {"alice": "user"} or "alice=user". show_progress: show a bar or
+    lines on standard error while reading. max_record_bytes: size limit for a record in a file. data_format:
+    record format, default detected. settings: mask_policy, template, chat_template_name, train_turns,
+    role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings). ValueError for options
+    and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
@@ -98,14 +98,14 @@ def inspect(
 
 @dataclass(frozen=True)
 class InspectionSetup:
-    """A tokenizer and the labeller made for it, ready to look at data."""
+    """A tokenizer and its labeller."""
 
     model: str
     native: _C.Tokenizer
     labeller: _C.Labeller
     width: int
     unit: str = "tokens"
-    why: str = ""  # the policy was chosen
+    why: str = ""  # reason for the mask policy
 
     def survey(
         self,
@@ -116,7 +116,7 @@ class InspectionSetup:
         max_record_bytes: int = MAX_RECORD_BYTES,
         data_format: str = "auto",
     ) -> Inspection:
-        """Read all of `data` once. ValueError for data in which no record can be found, or one is longer."""
+        """Read `data` once; ValueError if no record is found, or a record is too long."""
         name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:
@@ -137,7 +137,7 @@ class InspectionSetup:
             lengths=seen.lengths,
             learned=seen.learned,
             num_matching=seen.num_matching,
-            records=[InspectedRecord.of(each, self.native, stop) for each in seen.chosen],
+            records=[InspectedRecord.of(record, self.native, stop) for record in seen.chosen],
             unit=self.unit,
         )
 
@@ -148,9 +148,9 @@ def prepare(
     model_max_length: int | None = None,
     data: object = None,
 ) -> InspectionSetup:
-    """The labeller that training with the same model and settings would use. ValueError as there.
+    """Return the labeller that training with these settings has; ValueError as in training.
 
-    data: where it is files, what --data_path takes; the template for tools is left out where none has any.
+    data: a value for --data_path, or records. The tool template is used only if files have tools.
     """
     tokenizer = _tokenizer(model, model_max_length)
     settings = resolve_policy(settings, tokenizer)
@@ -169,10 +169,10 @@ def prepare(
 
 
 def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
-    """As `prepare` where no model has been chosen: lengths are bytes and no row is too long.
+    """Return the setup without a model: lengths are bytes, and no row is too long.
 
-    The policy is spans, as FastChat's arithmetic is of a tokenizer's ids. template: default vicuna_v1.1.
-    ValueError for "model", which has none here, and for a template that nobody knows.
+    The mask policy is spans, because FastChat's needs token ids. template: default vicuna_v1.1. ValueError
+    for "model" and for unknown names.
     """
     if settings.template == "model":
         raise ValueError("--template model: no model is given; add --model, or name a template")
@@ -186,7 +186,7 @@ def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
 
 def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> Tokenizer:
     if not isinstance(model, str | Path):
-        own = copy.copy(model)  # its settings change here only
+        own = copy.copy(model)  # only the copy's settings change
         if model_max_length is not None:
             own.model_max_length = model_max_length
         return own

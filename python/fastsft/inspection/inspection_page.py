@@ -1,31 +1,28 @@
-"""An inspection as one HTML page that loads nothing: records as data, drawn when they are opened."""
+"""An inspection as one HTML page; a script draws records when they are opened."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fastsft.data.chat.labelling import WHY
-from fastsft.inspection.histogram import Bin, bins, median
-from fastsft.inspection.inspection_text import percent, turn_ends, verdict
-from fastsft.runtime.terminal import visible
+from fastsft.inspection.inspection_text import bins, median, percent, turn_ends, verdict
+from fastsft.reporting.chart import bar_chart
+from fastsft.reporting.page import card, html_page
+from fastsft.reporting.page import html_text as _text
 
 if TYPE_CHECKING:
-    from fastsft.inspection.inspected_data import InspectedData
-    from fastsft.inspection.inspected_record import InspectedRecord, InspectedToken
+    from fastsft.inspection.inspected import InspectedData, InspectedRecord, InspectedToken
 
 _FRAME_HEIGHT = 640  # pixels
-_LEFT, _RIGHT = 54, 480  # of the axes of a histogram
 _DOT = "\u00b7"
-_MOST_OF_A_CHARACTER = 8  # tokens; four bytes, some after and in front
+_MOST_OF_A_CHARACTER = 8  # tokens of a character: four bytes, and neighbours
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
 def page(inspection: InspectedData) -> str:
-    """The page. All text of the data is escaped; characters that change nothing visible are spelt out."""
+    """Return the page. All text of the data is escaped, and invisible characters are spelt out."""
     body = "".join(
         [
             f"<header><h1>{_text(inspection.data)}</h1>{_labels(inspection)}</header>",
@@ -36,21 +33,15 @@ def page(inspection: InspectedData) -> str:
             f"{_chart('Learned tokens of a row', inspection.learned)}</section>",
             _search(inspection),
             *(_record(number, record) for number, record in enumerate(inspection.records)),
-            f'<script type="application/json" id="records">{_data(inspection)}</script>',
         ]
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(inspection.data)}: what is learned</title>"
-        f"<style>{_file('inspection_page.css')}</style></head>"
-        f'<body>{body}<div id="tip" hidden></div>'
-        f"<script>{_file('inspection_page.js')}</script></body></html>\n"
-    )
+    rows = [_row(record) for record in inspection.records]
+    files = ("fastsft.inspection", "inspection_page")
+    return html_page(f"{inspection.data}: what is learned", body, ("records", rows), files)
 
 
 def frame(inspection: InspectedData) -> str:
-    """The page in a frame of its own, so that neither its style nor its script meets a notebook's."""
+    """Return the page in an iframe, which isolates its style and script from a notebook's."""
     return (
         f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
         f'srcdoc="{escape(page(inspection))}"></iframe>'
@@ -95,7 +86,7 @@ def _cards(inspection: InspectedData) -> Iterator[str]:
         ),
     ]
     for name, number, more in numbers:
-        yield f'<div class="card"><span>{name}</span><b>{number}</b><small>{more}</small></div>'
+        yield card(name, number, more)
 
 
 def _reasons(inspection: InspectedData) -> str:
@@ -116,42 +107,11 @@ def _why(reason: str) -> str:
 
 
 def _chart(title: str, counts: dict[int, int]) -> str:
-    found = bins(counts, 24)
-    if not found:
+    bars = bins(counts, 24)
+    if not bars:
         return ""
     caption = f"{title} <small>median {median(counts):,}, most {max(counts):,}</small>"
-    drawn = "".join(_columns(found)) + _axes(found, title.lower(), max(counts))
-    return (
-        f"<figure><figcaption>{caption}</figcaption>"
-        f'<svg viewBox="0 0 480 150" role="img" aria-label="{title}">{drawn}</svg></figure>'
-    )
-
-
-def _axes(found: list[Bin], name: str, most: int) -> str:
-    """Lines, names and ends of both axes: rows upwards, tokens to the right, up to `most`."""
-    highest = max(each.count for each in found)
-    middle = (_LEFT + _RIGHT) / 2
-    return (
-        f'<line x1="{_LEFT}" y1="120.5" x2="{_RIGHT}" y2="120.5"/>'
-        f'<line x1="{_LEFT - 0.5}" y1="20" x2="{_LEFT - 0.5}" y2="120.5"/>'
-        f'<text x="{_LEFT - 6}" y="28" text-anchor="end">{highest:,}</text>'
-        f'<text x="{_LEFT - 6}" y="120" text-anchor="end">0</text>'
-        f'<text x="{_LEFT}" y="12" text-anchor="start">rows</text>'
-        f'<text x="{_LEFT}" y="138">{found[0].begin:,}</text>'
-        f'<text x="{middle}" y="138" text-anchor="middle">{name}</text>'
-        f'<text x="{_RIGHT}" y="138" text-anchor="end">{most:,}</text>'
-    )
-
-
-def _columns(found: list[Bin]) -> Iterator[str]:
-    highest, step = max(each.count for each in found), (_RIGHT - _LEFT) / len(found)
-    for number, each in enumerate(found):
-        height, left = 100 * each.count / highest, _LEFT + number * step
-        yield (
-            f'<rect x="{left + 1:.1f}" y="{120 - height:.1f}" width="{max(step - 2, 1):.1f}" '
-            f'height="{height:.1f}"><title>{each.begin:,} to {each.end - 1:,} tokens: {each.count:,} rows'
-            "</title></rect>"
-        )
+    return f"<figure><figcaption>{caption}</figcaption>{bar_chart(title, bars, max(counts))}</figure>"
 
 
 def _search(inspection: InspectedData) -> str:
@@ -182,12 +142,6 @@ def _record(number: int, record: InspectedRecord) -> str:
     )
 
 
-def _data(inspection: InspectedData) -> str:
-    """The records for the page's script. `<` and `&` are escapes: nothing in the data ends the element."""
-    text = json.dumps([_row(record) for record in inspection.records], separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
 def _row(record: InspectedRecord) -> dict[str, Any]:
     cut = b"".join(part.text for part in record.parts() if part.kind == "cut")
     return {
@@ -206,9 +160,9 @@ def _kind(token: InspectedToken) -> int:
 
 
 def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
-    """Each token's text; of one whose bytes are no text alone [hex, what is shown], as of one without bytes.
+    """Yield the text of each token; for bytes that are no text alone, and for no bytes, [hex, shown text].
 
-    The first token of a divided character shows all of it, the others a dot.
+    For a character of several tokens the first token shows the character, the others a dot.
     """
     rest = 0
     for number, token in enumerate(record.tokens):
@@ -225,7 +179,7 @@ def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
 
 
 def _divided(record: InspectedRecord, number: int) -> tuple[bytes, int]:
-    """The shortest text that begins with token `number`, and how many tokens follow in it."""
+    """Return the shortest text that begins with token `number`, and how many tokens follow in the text."""
     spelt = b""
     for count, token in enumerate(record.tokens[number : number + _MOST_OF_A_CHARACTER]):
         spelt += record.bytes_of(token)
@@ -235,11 +189,3 @@ def _divided(record: InspectedRecord, number: int) -> tuple[bytes, int]:
             continue
         return spelt, count
     return record.bytes_of(record.tokens[number]), 0
-
-
-def _text(text: str) -> str:
-    return escape(visible(text, keep=""))
-
-
-def _file(name: str) -> str:
-    return (resources.files("fastsft.inspection") / name).read_text(encoding="utf-8")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fastsft.data.chat.labelling import describe_labels
 from fastsft.data.label_report import calls_note, format_totals
-from fastsft.inspection.histogram import HEAD, bars, median
+from fastsft.reporting.chart import Bar
 from fastsft.runtime.terminal import folded, one_line, visible
 
 if TYPE_CHECKING:
-    from fastsft.inspection.inspected_data import InspectedData
-    from fastsft.inspection.inspected_record import InspectedRecord, Part
+    from fastsft.inspection.inspected import InspectedData, InspectedRecord, Part
 
 _RESET = "\x1b[0m"
-# Black on a light ground reads on dark and on light terminals alike.
+# Black on a light ground is readable on dark and light terminals.
 _STYLES = {"learned": "\x1b[30;42m", "end": "\x1b[30;43m", "cut": "\x1b[2;9m"}
-Paint = Callable[[str, str], str]  # a text in a style
+Paint = Callable[[str, str], str]  # paints a text in a style
 _TITLE, _DIM, _ALARM = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
 _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
@@ -26,9 +25,10 @@ _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
 def inspection_text(
     inspection: InspectedData, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """Everything. colour: marks by colours instead of brackets. tokens: every token on a line of its own.
+    """Return records and summary.
 
-    width: columns at which lines about the data go on below; those of the data stay as they are.
+    colour: colours instead of brackets as marks. tokens: each token on its own line. width: wrap lines about
+    the data at `width` columns; text of the data is not wrapped.
     """
     parts = [record_text(record, colour=colour, tokens=tokens, width=width) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
@@ -37,7 +37,7 @@ def inspection_text(
 
 
 def summary_text(inspection: InspectedData, *, colour: bool = False, width: int | None = None) -> str:
-    """The data set's numbers: records, tokens, padding, reasons, histograms, and what would stop training."""
+    """Return the numbers of the data set: records, tokens, padding, reasons, histograms, and faults."""
     title = _painter(colour)
     lines = [
         title("data set", _TITLE),
@@ -51,7 +51,7 @@ def summary_text(inspection: InspectedData, *, colour: bool = False, width: int 
 
 
 def verdict(inspection: InspectedData) -> list[str]:
-    """Why training would not start; empty when it would."""
+    """Return the reasons why training would not start."""
     lines = []
     if inspection.num_faults:
         stopping = [fault for fault in inspection.faults if fault.always_stops]
@@ -81,7 +81,7 @@ def verdict(inspection: InspectedData) -> list[str]:
 def record_text(
     record: InspectedRecord, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """One record: a line about it, its remarks, and its text, or its tokens."""
+    """Return a record: a headline, its remarks, and its text or tokens."""
     paint = _painter(colour)
     headline = folded(_headline(record), width, indent=2)
     lines = [paint(headline, _ALARM if record.outcome in _ALARMING else _TITLE)]
@@ -146,7 +146,7 @@ def _reasons(inspection: InspectedData, title: Paint) -> Iterator[str]:
         yield title("remarks", _TITLE)
     for name, entry in entries:
         actions = ", ".join(f"{action} {count:,}" for action, count in entry.actions.items())
-        first = ", ".join(one_line(each) for each in entry.first)
+        first = ", ".join(one_line(name) for name in entry.first)
         share = percent(entry.count, inspection.report.num_records)
         yield f"  {name:<22} {entry.count:>9,} {share:>7}  {actions}; first: {first}"
 
@@ -159,9 +159,9 @@ def _histogram(name: str, counts: dict[int, int], title: Paint) -> Iterator[str]
 
 
 def _headline(record: InspectedRecord) -> str:
-    known = f" (id {one_line(record.id)})" if record.id else ""
+    id_text = f" (id {one_line(record.id)})" if record.id else ""
     outcome = "kept" if record.outcome == "noted" else record.outcome
-    where = f"{one_line(record.file)}: record {record.number}{known}, line {record.line}"
+    where = f"{one_line(record.file)}: record {record.number}{id_text}, line {record.line}"
     learned, total = record.num_learned, len(record.tokens)
     if not total:
         return f"{where}: {outcome}"
@@ -184,7 +184,7 @@ def _marked(part: Part, colour: bool) -> str:
     if part.kind == "context":
         return text
     if colour:
-        # Each line on its own: a ground that runs to the edge of the terminal says nothing.
+        # Paint lines one by one, because a coloured line break paints the rest of the terminal line.
         return "\n".join(f"{_STYLES[part.kind]}{line}{_RESET}" if line else "" for line in text.split("\n"))
     return f"{_CUT}{text}{_CUT}" if part.kind == "cut" else f"{_BEGIN}{text}{_END}"
 
@@ -205,8 +205,8 @@ def _token_lines(record: InspectedRecord, paint: Paint) -> Iterator[str]:
 def _legend(colour: bool) -> str:
     if not colour:
         return f"{_BEGIN}learned{_END} {_CUT}beyond the limit{_CUT}"
-    words = (("learned", "learned"), ("end", "end of a turn, learned"), ("cut", "beyond the limit"))
-    return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in words)
+    styles = (("learned", "learned"), ("end", "end of a turn, learned"), ("cut", "beyond the limit"))
+    return " ".join(f"{_STYLES[kind]} {text} {_RESET}" for kind, text in styles)
 
 
 def _painter(colour: bool) -> Paint:
@@ -214,3 +214,55 @@ def _painter(colour: bool) -> Paint:
         return f"{style}{text}{_RESET}" if colour else text
 
     return paint
+
+
+_WIDTH = 40
+HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # heads the columns of `bars`
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
+    """Return at most `most` bins of equal, round width. counts: number of rows by value (0 or more)."""
+    if not counts:
+        return []
+    first, last = min(counts), max(counts)
+    width = next(width for width in _round_widths() if last // width - first // width < most)
+    totals = dict.fromkeys(range(first // width, last // width + 1), 0)
+    for value, count in counts.items():
+        totals[value // width] += count
+    return [Bar(number * width, (number + 1) * width, count) for number, count in totals.items()]
+
+
+def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
+    """Return a line for each bin: values, a bar of at most `width` characters, rows, and share."""
+    ranges = bins(counts)
+    total, highest = sum(bar.count for bar in ranges), max((bar.count for bar in ranges), default=0)
+    lines = []
+    for bar in ranges:
+        label = str(bar.begin) if bar.end == bar.begin + 1 else f"{bar.begin}-{bar.end - 1}"
+        share = 100 * bar.count / total
+        lines.append(f"{label:>13} {_bar(bar.count, highest, width):<{width}} {bar.count:>9,} {share:5.1f} %")
+    return lines
+
+
+def median(counts: Mapping[int, int]) -> int:
+    """Return the lower median of all values; 0 without values."""
+    left = (sum(counts.values()) + 1) // 2
+    for value in sorted(counts):
+        left -= counts[value]
+        if left <= 0:
+            return value
+    return 0
+
+
+def _bar(count: int, highest: int, width: int) -> str:
+    # Bars of few rows stay visible: at least an eighth of a character.
+    eighths = max(round(8 * width * count / highest), 1) if count else 0
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def _round_widths() -> Iterator[int]:
+    power = 1
+    while True:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10

@@ -14,7 +14,7 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import Adapter, Targets, check_joined, resolve
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.weight_identity import sampled_digest, tensor_digests
-from fastsft.planning.memory_plan import Setting
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.process_group import Groups, gather_objects
 from fastsft.runtime.launch import launch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AdaptedModel(CausalLM):
-    """The base model `model` with adapters, by the class of the model's engine.
+    """The base model `model` with adapters; the class depends on the model's engine.
 
     values: initial tensors by the engine's names; None: adapters are drawn as peft does after
     torch.manual_seed(seed). four_bits: the linears of the base model's layers are stored in 4 bits (QLoRA).
@@ -58,7 +58,7 @@ class AdaptedModel(CausalLM):
     def from_adapter(
         cls, model: CausalLM, adapter: AdapterDirectory, settings: LoraSettings, *, four_bits: bool = False
     ) -> AdaptedModel:
-        """Start with the tensors of a saved adapter. ValueError for tensors that do not fit.
+        """Start with a saved adapter's tensors. ValueError for tensors that do not fit.
 
         settings: the adapter's, with `model` as base model.
         """
@@ -71,10 +71,10 @@ class AdaptedModel(CausalLM):
         return adapted
 
     def _convert(self, adapter: AdapterDirectory) -> None:
-        """Convert tensors of another transformers release into the form of this one."""
+        """Convert tensors from another transformers release into this one's form."""
 
     def _use_extra_tensors(self, adapter: AdapterDirectory) -> None:
-        """Use frozen tensors of `adapter` instead of the base model's. ValueError for a tied head."""
+        """Use the adapter's frozen tensors instead of the base model's. ValueError for a tied head."""
         replaced, tied = adapter.replaced(self.targets), self.tied_names()
         extra = {name: adapter.stored(name) for name in replaced}
         for name in tied:
@@ -107,7 +107,7 @@ class AdaptedModel(CausalLM):
 
     @property
     def initial(self) -> Mapping[str, torch.Tensor]:
-        """Initial values of trained tensors, and frozen ones that replace the base model's."""
+        """Initial trained tensors, and frozen ones that replace the base model's."""
         return self._values
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -133,7 +133,7 @@ class AdaptedModel(CausalLM):
         return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
-        """Return the trained tensors as they are now, in the memory of every rank. Collective."""
+        """Return the current trained tensors, in every rank's memory. Collective."""
         assert self.engine is not None  # a save follows `build`
         return SavedAdapter(
             self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
@@ -146,7 +146,7 @@ class AdaptedModel(CausalLM):
         )
 
     def adapter_facts(self) -> dict[str, Any]:
-        """Return facts that a resumed run must share, beyond the layout of units."""
+        """Return facts that a resumed run must share, beyond the unit layout."""
         linears = [
             [adapter.module, adapter.rank, adapter.scale, *([adapter.parameter] if adapter.parameter else [])]
             for adapter in self.targets.adapters
@@ -159,7 +159,7 @@ class AdaptedModel(CausalLM):
         }
 
     def base_weights(self) -> str | None:
-        """Return the identity of the frozen weights, which no checkpoint has; computed at the first call.
+        """Return the frozen weights' identity, which no checkpoint has; computed at the first call.
 
         None on other ranks than 0, and for files that cannot be read.
         """
@@ -173,21 +173,21 @@ class AdaptedModel(CausalLM):
         return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all trained tensors by the names of peft's files, gathered in fp32. Collective."""
+        """Return all trained tensors by their names in peft's files, gathered in fp32. Collective."""
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         values = self.engine.trained_parameters()
         return {name_in_file(name, self.targets): value for name, value in values.items()}
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
         return self.with_adapters_of_engine(super().memory_setting(args))
 
-    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+    def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
         setting = replace(setting, adapters=self._engine_adapters())
         return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 
     def num_trained_parameters(self) -> int:
-        """Return the number of trained parameters."""
+        """Return the trained parameter count."""
         return sum(map(math.prod, self.targets.shapes().values()))
 
     def _find_targets(self) -> Targets:
@@ -237,7 +237,7 @@ def frozen_dtype(*, four_bits: bool) -> str:
 
 
 def put_values(engine: _C.Engine, values: Mapping[str, torch.Tensor]) -> None:
-    """Set tensors of the engine by its names. Collective."""
+    """Set the engine's tensors by its names. Collective."""
     for name, value in values.items():
         engine.set_parameter(name, value)
     engine.publish()
@@ -264,11 +264,11 @@ def _some(names: Collection[str]) -> str:
 def initial_values(
     targets: Targets, seed: int, init_lora_weights: bool | str = True
 ) -> dict[str, torch.Tensor]:
-    """Return the float32 A and B of every adapter that peft draws after `torch.manual_seed(seed)`.
+    """Return every adapter's float32 A and B that peft draws after `torch.manual_seed(seed)`.
 
     For each adapter, in module order, nn.Linear initializes A and B; then A is drawn again (kaiming_uniform
-    with a = sqrt(5), or with "gaussian" normal with deviation 1 / r), and B is zero. With False the values of
-    nn.Linear stay. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
+    with a = sqrt(5), or with "gaussian" normal with deviation 1 / r), and B is zero. With False nn.Linear's
+    values stay. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
     """
     import torch
 

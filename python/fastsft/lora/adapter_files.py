@@ -1,6 +1,6 @@
 """Reads and writes adapters in peft's format: adapter_config.json, adapter_model.safetensors or .bin.
 
-Tensors have the engine's names, which are those of the base model, and other names in the files.
+Tensors have the engine's names, which are the base model's, and other names in the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
-# Frozen tensors that peft saves with an adapter of the head, or after the vocabulary was resized.
+# Frozen tensors that peft saves with a head adapter, or after the vocabulary was resized.
 EXTRA_TENSORS = ("lm_head.weight", "model.embed_tokens.weight")
 PREFIX = "base_model.model."
 _ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
@@ -56,11 +56,11 @@ class AdapterDirectory:
         self._index()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by peft's names, in the types of the file."""
+        """Return all tensors by peft's names, in the file's types."""
         return {in_file: self.stored(name) for name, in_file in self._names.items()}
 
     def replace(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Use `tensors`, by peft's names, instead of those of the file."""
+        """Use `tensors`, by peft's names, instead of the file's."""
         self._content = tensors
         self._index()
 
@@ -95,7 +95,7 @@ class AdapterDirectory:
         return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """Raise ValueError unless the tensors are those of `targets`, and perhaps EXTRA_TENSORS."""
+        """Raise ValueError unless the tensors match `targets`, but for EXTRA_TENSORS."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
         unknown = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
@@ -112,7 +112,7 @@ class AdapterDirectory:
                 )
 
     def replaced(self, targets: Targets) -> list[str]:
-        """Return names of frozen tensors in the directory, which replace the base model's."""
+        """Return the directory's frozen tensors, by name, which replace the base model's."""
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
@@ -133,7 +133,7 @@ class AdapterDirectory:
         return self.stored(name).float()
 
     def stored(self, name: str) -> torch.Tensor:
-        """Read a tensor, by the engine's name, in the type of the file."""
+        """Read a tensor, by the engine's name, in the file's type."""
         in_file = self._names[name]
         if isinstance(self._content, dict):
             value = self._content[in_file].detach()
@@ -150,7 +150,7 @@ class AdapterDirectory:
 
 
 def _release_hint(names: Iterable[str], targets: Targets) -> str:
-    """Return the end of a message about adapters of experts that do not fit, else ""."""
+    """Return a hint for a message about expert adapters that do not fit, else ""."""
     has_experts = any(adapter.experts for adapter in targets.adapters)
     if not has_experts and not any(".experts." in name for name in names):
         return ""
@@ -161,7 +161,7 @@ def _release_hint(names: Iterable[str], targets: Targets) -> str:
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
-    """Return the content of adapter_config.json."""
+    """Return adapter_config.json as text."""
     return json_text(settings.to_config())
 
 
@@ -195,7 +195,7 @@ def write_adapter(
 
 
 def name_in_file(name: str, targets: Targets) -> str:
-    """Return peft's name of a tensor: `base_model.model.model...q_proj.lora_A.weight`.
+    """Return a tensor's name in peft's files: `base_model.model.model...q_proj.lora_A.weight`.
 
     peft puts a module with an adapter into a wrapper as `base_layer`, nested for several adapters.
     """
@@ -212,13 +212,13 @@ def name_in_engine(name: str) -> str | None:
 
 
 def is_adapter(name: str) -> bool:
-    """Return True for A or B of an adapter, False for a parameter of the base model."""
+    """Return True for A or B of an adapter, False for a base model's parameter."""
     return name.endswith(_ADAPTER_PARTS)
 
 
 @dataclass(frozen=True)
 class SavedAdapter:
-    """The tensors of a LoRA run at the moment of a save, by the engine's names, in host memory.
+    """A LoRA run's tensors at a save, by the engine's names, in host memory.
 
     values: trained, float32. extra: frozen tensors that differ from the named base model's.
     """
@@ -234,7 +234,7 @@ class SavedAdapter:
 
 
 def adapter_bytes(targets: Targets, extra: Mapping[str, torch.Tensor]) -> int:
-    """Return the size of an adapter's files, with an allowance for headers."""
+    """Return an adapter's file size, with an allowance for headers."""
     elements = sum(map(math.prod, targets.shapes().values()))
     extra_bytes = sum(value.numel() * value.element_size() for value in extra.values())
     return 4 * elements + int(extra_bytes) + _HEADER_BYTES

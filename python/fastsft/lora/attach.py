@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _EXPRESSION = re.compile(r"[\\^$*+?()\[\]{}|]")
-# Flag of a run -> field of LoraSettings.
+# Flag -> field in LoraSettings.
 _FIELDS = {
     "lora_r": "r",
     "lora_alpha": "lora_alpha",
@@ -50,7 +50,7 @@ def open_model(
     *,
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a directory or hub model and attach the adapters of the flags. ValueError as both steps.
+    """Open a directory or hub model and attach the flags' adapters. ValueError as both steps.
 
     seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine.
     """
@@ -61,7 +61,7 @@ def open_model(
 
 
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
-    """Attach the adapters of the flags to `model`, which was opened by `name`. ValueError for wrong flags."""
+    """Attach the flags' adapters to `model`, which was opened by `name`. ValueError for wrong flags."""
     if not lora.lora:
         return model
     kind = adapted_kind(model)
@@ -87,15 +87,15 @@ def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """Return True for equal names, and for two names of a directory."""
+    """Return True for equal names, and for two names that mean a directory."""
     first, second = Path(one).expanduser(), Path(other).expanduser()
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
 
 def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
-    """Return the targets of a saved adapter in the base model `model`.
+    """Return a saved adapter's targets in the base model `model`.
 
-    ValueError if the settings match nothing, and for tensors that are not those of the targets.
+    ValueError if the settings match nothing, and for tensors that are not the targets'.
     """
     targets = _targets(model, adapter)
     adapter.check(targets)
@@ -122,7 +122,7 @@ def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
 
 
 def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSettings:
-    """Make the settings of LoRA's flags, as FastChat's train_lora.py makes its LoraConfig.
+    """Make the settings for LoRA's flags, as FastChat's train_lora.py makes its LoraConfig.
 
     base_model: its name, for readers. ValueError, naming the flag, for wrong values.
     """
@@ -136,7 +136,7 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
 
 def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
-    """Raise ValueError for a given flag that differs from the adapter of --lora_weight_path."""
+    """Raise ValueError for a given flag that differs from --lora_weight_path's adapter."""
     settings = requested_settings(args, None)
     for flag, field in _FIELDS.items():
         requested, expected = getattr(settings, field), getattr(saved, field)
@@ -167,7 +167,7 @@ def _shown(value: object) -> str:
 def as_trained_model(
     model: object, peft_config: object = None, seed: int = 42, engine: str = "auto"
 ) -> CausalLM:
-    """Wrap the `model` of a Trainer for training.
+    """Wrap a Trainer's `model` for training.
 
     model: a PeftModel (its adapters are trained), a LoraConfig (its base model is opened), or anything that
     `as_model` accepts.
@@ -216,7 +216,7 @@ def _check_engine_of_objects(engine: str) -> None:
 
 
 def _is_config(value: object) -> TypeGuard[PeftConfig]:
-    """Return True for an instance of peft's PeftConfig; imports nothing."""
+    """Return True for peft's PeftConfig; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(value, peft.PeftConfig)
 

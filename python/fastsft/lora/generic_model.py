@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from peft.tuners.lora.layer import LoraLayer
     from transformers import PreTrainedModel
 
-_NAME = "default"  # of an adapter, as peft calls the first one
+_NAME = "default"  # peft's name for the first adapter
 
 
 class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
-    """An AdaptedModel of the generic engine; the arguments are AdaptedModel's."""
+    """An AdaptedModel in the generic engine; the arguments are AdaptedModel's."""
 
     def __init__(self, model: GenericCausalLM, settings: LoraSettings, *args: Any, **kwargs: Any) -> None:
         self._base, self.settings = model, settings

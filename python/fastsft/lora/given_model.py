@@ -1,4 +1,4 @@
-"""GivenPeftModel: a script's PeftModel as a Trainer's model; trained adapters are written back into it."""
+"""GivenPeftModel: a script's PeftModel as a Trainer's model, which gets the trained adapters back."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self.engine_owns_weights = False
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all trained tensors with the changes of scripts, by peft's names, in fp32. Collective."""
+        """Return all trained tensors with scripts' changes, by peft's names, in fp32. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fastsft.arguments.lora import LoraArguments
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.adapter_files import WEIGHTS_NAME
 from fastsft.lora.merge import merge_adapter
@@ -68,7 +68,7 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
 
 
 class MergingTrainer(Protocol):
-    """The attributes of a Trainer that `save_merged` reads; the Trainer is in a later room."""
+    """The Trainer's attributes that `save_merged` reads; the Trainer is in a later room."""
 
     @property
     def args(self) -> TrainingArguments: ...

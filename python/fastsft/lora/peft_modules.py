@@ -30,7 +30,7 @@ _ORIGINAL = ".original_module."
 
 
 def is_peft_model(model: object) -> TypeGuard[PeftModel]:
-    """Return True for an instance of peft's PeftModel; imports nothing."""
+    """Return True for peft's PeftModel; imports nothing."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(model, peft.PeftModel)
 

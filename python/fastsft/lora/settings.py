@@ -108,7 +108,7 @@ class LoraSettings:
             raise ValueError(f"{where}: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """Return the content of adapter_config.json; peft has defaults for fields that it lacks."""
+        """Return adapter_config.json's fields; peft has defaults for fields that it lacks."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
         if not self.target_parameters:

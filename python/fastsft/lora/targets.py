@@ -55,7 +55,7 @@ class Adapter:
         return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """By the engine's names."""
+        """Return the shapes of A and B by the engine's names."""
         ranks = self.rank * (self.experts or 1)
         return {
             f"{self.module}.lora_A.weight": (ranks, self.inputs),
@@ -168,7 +168,7 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
 
 
 def joined_hint(targets: object) -> str:
-    """Return the end of a message if `targets` look like names joined into one word, else ""."""
+    """Return a hint for a message if `targets` look like names joined into a word, else ""."""
     if isinstance(targets, str):  # an expression
         joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from fastsft.arguments.precision import compute_dtype
+from fastsft.arguments.device_fields import compute_dtype
 from fastsft.model.family import CAP
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.messages import tell
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # torch's names
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Lengths of the conversations that are timed, and of those whose results are compared. Most of the latter end
+# Conversation lengths for timing, and for comparing results. Most of the latter end
 # within a tile of keys; cuDNN pads their number, 11, with empty ones.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
 _UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
 _LEAST_SPEEDUP = 1.03  # less is noise
-# Largest difference of a token's result from flash2's, relative to its norm. Both round bfloat16 a few times;
-# a row that is not written, or is another's, differs by 1 (tests/model/test_attention_kernel.py).
+# Largest difference between a token's result and flash2's, relative to the norm. Both round bfloat16 a few
+# times; a row that is not written, or is another's, differs by 1 (tests/model/test_attention_kernel.py).
 _MOST_DIFFERENCE = 0.1
 
 
@@ -74,8 +74,8 @@ class Choice(NamedTuple):
 def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.Engine) -> Choice | None:
     """Select the kernel of --attention_kernel. Collective: "auto" measures flash2 and cudnn on each rank.
 
-    None if none of them computes attention: on a CPU, in float32 and for capped scores, for which fastsft has
-    its own kernels, and for models that transformers computes. Rank 0's choice counts unless cuDNN is wrong
+    None if another kernel computes attention: on a CPU, in float32 and for capped scores, where fastsft's
+    own kernels run, and for models that transformers computes. Rank 0's choice counts unless cuDNN is wrong
     on some rank. ValueError if the kernel is missing.
     """
     name: str = args.attention_kernel
@@ -169,7 +169,7 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
 
 
 def difference(heads: Heads, actual: Trial, reference: Trial) -> float:
-    """Return the largest difference of a token's output or gradients, relative to its norm.
+    """Return the largest difference between a token's outputs or gradients, relative to its norm.
 
     NaN if any value is. Norms below a thousandth of the largest count as that: the query of a conversation's
     first token has no gradient.
@@ -189,7 +189,7 @@ def trial(
     heads: Heads, dtype: torch.dtype, device: torch.device, lengths: tuple[int, ...], *,
     use_cudnn: bool, repeats: int = 5, dirty: bool = False,
 ) -> Trial:  # fmt: skip
-    """Run a layer over conversations of `lengths`; time the fastest of `repeats`, after a pass that compiles.
+    """Run a layer over conversations of `lengths`; time the fastest repeat, after a pass that compiles.
 
     dirty: fill scratch memory with NaN before each pass. A kernel that reads scratch before it writes it
     would pass in fresh memory, which is mostly zero, and fail in training.
@@ -225,9 +225,9 @@ def dirty_free_memory(device: torch.device) -> None:
         return
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
-    # torch has a separate pool for blocks of up to 1 MiB.
+    # torch has a separate pool for blocks up to 1 MiB.
     small = [torch.full((1 << 17,), torch.nan, device=device) for _ in range(64)]
-    large = torch.full((max(1, free // 5),), torch.nan, device=device)  # four of five bytes
+    large = torch.full((max(1, free // 5),), torch.nan, device=device)  # 4/5
     del small, large
 
 

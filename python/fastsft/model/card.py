@@ -1,4 +1,4 @@
-"""Writes README.md of an uploaded model, with the metadata that the hub reads."""
+"""Writes an uploaded model's README.md, with the metadata that the hub reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = (
 
 
 class CardRun(Protocol):
-    """The attributes of a Trainer that the model card reads; the Trainer is in a later room."""
+    """The Trainer's attributes that the model card reads; the Trainer is in a later room."""
 
     @property
     def args(self) -> TrainingArguments: ...

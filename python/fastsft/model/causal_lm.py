@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.engine_flags import state_options, warn_of_other_layer_class
 from fastsft.arguments.from_transformers import says
-from fastsft.arguments.sharding_arguments import warn_of_other_layer_class
 from fastsft.model.alterations.check import check_patches
 from fastsft.model.attention_kernel import Choice, select_attention_kernel, use_attention_kernel
 from fastsft.model.config import read_generation_config
@@ -23,13 +23,12 @@ from fastsft.model.family import (
     tell_ignored_cap,
     ties_embeddings,
 )
-from fastsft.model.hooks import AdapterHooks, ObjectHooks
+from fastsft.model.hooks import AdapterHooks, GenericHooks, ObjectHooks
 from fastsft.model.model_config import ModelConfig, config_of_directory, model_directory
 from fastsft.model.native_support import check_dropout
 from fastsft.model.stored_weights import (
     HEAD,
     StoredForm,
-    StoredTensor,
     StoredWeights,
     UnitLayout,
     WeightForm,
@@ -37,9 +36,8 @@ from fastsft.model.stored_weights import (
 )
 from fastsft.model.weights import load_weights
 from fastsft.originals.snapshots import WatchedNames
-from fastsft.planning.gpus import gpu_of
-from fastsft.planning.memory_plan import Setting
-from fastsft.planning.state_options import state_options
+from fastsft.planning.devices import gpu_of
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.launch import launch, threads_per_rank
 
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     import torch
 
     from fastsft import _C
-    from fastsft.model.generic.memory import ActivationSizes
 
 
 def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
@@ -57,14 +54,14 @@ def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
     return bool(state.sync_each_batch != each)
 
 
-class CausalLM(ObjectHooks, AdapterHooks):
+class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     """A causal language model in a directory; its weights are read when the engine is built.
 
     engine_kind: native, or generic for models whose forward and backward transformers computes.
     """
 
     engine_kind = "native"
-    runs_code = False  # True for code of the directory, by --trust_remote_code
+    runs_code = False  # True if --trust_remote_code runs the directory's code
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         # Absolute: the script may call os.chdir later.
@@ -98,7 +95,7 @@ class CausalLM(ObjectHooks, AdapterHooks):
         if cls.engine_kind == "native":
             check_family(config, directory)
         model = cls(directory, config)
-        model.generation_settings()  # faults of the file are found before training
+        model.generation_settings()  # finds faults before training
         return model
 
     def check_as_given(self, caller: str, training: bool) -> None:
@@ -140,9 +137,9 @@ class CausalLM(ObjectHooks, AdapterHooks):
     ) -> _C.Engine:
         """Make the engine for `args` and load the weights. Collective.
 
-        recompute: policy of the memory plan, if `args` have "auto". sync_each_batch: of the memory plan.
+        recompute: the memory plan's policy, if `args` have "auto". sync_each_batch: the memory plan's choice.
         After training, or with other options, a new engine replaces the old one: it starts with the trained
-        weights, which pass through the memory of every rank in fp32, and with a fresh optimizer.
+        weights, which pass through every rank's memory in fp32, and with a fresh optimizer.
         """
         options = self._engine_options(args, groups, recompute)
         _set_sync(options, each=sync_each_batch)
@@ -162,11 +159,11 @@ class CausalLM(ObjectHooks, AdapterHooks):
 
     @property
     def attention_kernel(self) -> str | None:
-        """Name of the attention kernel; None before `build`, or if the choice does not apply."""
+        """The attention kernel's name; None before `build`, or if the choice does not apply."""
         return self.attention.name if self.attention else None
 
     def restore_attention_kernel(self, name: str) -> bool:
-        """Use the kernel `name` of a checkpoint; return False if its results are wrong on this GPU."""
+        """Use a checkpoint's kernel `name`; return False if its results are wrong on this GPU."""
         if self.engine is None or self.attention is None or (name == "cudnn" and not self.attention.agrees):
             return False
         use_attention_kernel(self.engine, name)
@@ -205,17 +202,17 @@ class CausalLM(ObjectHooks, AdapterHooks):
             raise ValueError(f"{error}; --engine generic keeps such tensors as they are") from None
 
     def load_checkpoint_weights(self, engine: _C.Engine, directory: str) -> None:
-        """Fill the engine with the model of a checkpoint. Collective."""
+        """Fill the engine with a checkpoint's model. Collective."""
         load_weights(engine, directory)
 
     def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
-        """Return (name, has weight decay) of trained tensors, in the order of transformers' parameters."""
+        """Return (name, has weight decay) for trained tensors, ordered as transformers' parameters."""
         from fastsft import _C
 
         return list(_C.trained_order(engine))
 
     def weights_dtype(self) -> str:
-        """Return the type of the initial weights: float32, bfloat16 or float16."""
+        """Return the initial weights' type: float32, bfloat16 or float16."""
         if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
             self._weights_dtype = source_dtype(self.source_directory, self.config)
         return self._weights_dtype
@@ -228,7 +225,7 @@ class CausalLM(ObjectHooks, AdapterHooks):
         return self._generation_settings
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by name, gathered in fp32 in the memory of every rank. Collective.
+        """Return all tensors by name, gathered in fp32 on every rank. Collective.
 
         `trainer.save_model()` needs no such memory. ValueError before a Trainer has built the engine.
         """
@@ -236,9 +233,9 @@ class CausalLM(ObjectHooks, AdapterHooks):
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         return dict(self.engine.named_parameters())
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
-        """Return the settings that the memory of a rank depends on."""
-        return Setting(
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
+        """Return the settings that determine a rank's memory."""
+        return EngineSettings(
             json.dumps(self.engine_config()),
             state_options(args),
             args.world_size,
@@ -250,31 +247,27 @@ class CausalLM(ObjectHooks, AdapterHooks):
         )
 
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
-        """Return (name, shape) of every parameter in unit order. ValueError for a wrong configuration."""
+        """Return every parameter's name and shape, in unit order. ValueError for a wrong configuration."""
         from fastsft import _C
 
         return list(_C.parameter_shapes(json.dumps(self.engine_config())))
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
-        """Return name, digest (None: unknown), size and tensors (name, shape, first element) of each unit."""
+        """Return each unit's name, digest (None: unknown), size and tensors (name, shape, first element)."""
         from fastsft import _C
 
         return list(_C.unit_layouts(json.dumps(self.engine_config())))
 
     def vocab_size(self) -> int:
-        """Return the number of rows of the embedding."""
+        """Return the embedding's row count."""
         return int(self.config.get("vocab_size", 0))
 
     def tied_names(self) -> list[str]:
-        """Return the names in files of tensors that are tied to another."""
+        """Return the file names of tied tensors."""
         return [HEAD] if ties_embeddings(self.config) else []
 
-    def positions_in_table(self) -> bool:
-        """Return True if positions are rows of an embedding, which RoPE scaling cannot extend."""
-        return False
-
     def extend_context(self, max_length: int) -> str | None:
-        """Scale RoPE in the configuration if rows of `max_length` tokens need it; return a notice, or None.
+        """Scale the configuration's RoPE if `max_length` exceeds its positions; return a notice, or None.
 
         ValueError if such rows cannot be trained.
         """
@@ -292,45 +285,18 @@ class CausalLM(ObjectHooks, AdapterHooks):
     def check_rows(
         self, dataset: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
     ) -> None:
-        """Check that the model takes every row of `dataset`. ValueError with the row.
+        """Check that the model takes every row in `dataset`. ValueError names the row.
 
-        numbers: of the rows in the user's data, for messages. training: rows without targets are skipped.
+        numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
         """
         check_row_lengths(self.switch_length(), dataset, numbers, training=training)
-
-    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors of the engine and of files that the parameter `name` of transformers consists of.
-
-        tensor: the parameter, or a tensor of its shape, such as a moment; views of `tensor` are yielded.
-        """
-        yield name, tensor
-
-    def buffer_dtypes(self) -> dict[str, torch.dtype]:
-        """Return the types of engine tensors that are buffers of transformers' model, by name."""
-        return {}
-
-    def carried(self) -> list[StoredTensor]:
-        """Return tensors of the directory's files that the engine does not hold and saves unchanged."""
-        return []
-
-    def class_name(self) -> str | None:
-        """Return the name of the transformers class that computes; None for the native family's."""
-        return None
-
-    def code_files(self) -> dict[str, str]:
-        """Return the Python files, by name, that a saved model needs."""
-        return {}
 
     def stored_form(self, stored: StoredWeights) -> WeightForm:
         """Compare the weight files `stored` with this model's tensors."""
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
-    def activation_sizes(self, dtype: str) -> ActivationSizes | None:
-        """Return activation sizes of a generic model; None if the engine plans its own memory."""
-        return None
-
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return coefficients of a conversation's operations: linear and quadratic in its tokens."""
+        """Return a conversation's operations: coefficients linear and quadratic in its tokens."""
         from fastsft import _C
 
         return _C.conversation_cost(json.dumps(self.engine_config()))
@@ -360,7 +326,7 @@ class CausalLM(ObjectHooks, AdapterHooks):
         return min(args.model_max_length, self.switch_length() or args.model_max_length)
 
     def _take_weights(self) -> dict[str, torch.Tensor] | None:
-        """Return copies of the engine's weights and drop the engine; None without an engine."""
+        """Copy the engine's weights and drop the engine; None without an engine."""
         if self.engine is None:
             return None
         weights = {name: value.clone() for name, value in self.engine.named_parameters().items()}
@@ -368,5 +334,5 @@ class CausalLM(ObjectHooks, AdapterHooks):
         return weights
 
     def num_parameters(self) -> int:
-        """Return the number of parameters; 0 before the engine is built."""
+        """Return the parameter count; 0 before the engine is built."""
         return 0 if self.engine is None else int(self.engine.num_parameters)

@@ -14,7 +14,7 @@ from typing import Any
 from fastsft.model.config_words import in_both_words
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
-# transformers' defaults of generation settings; other values move from config.json to generation_config.json.
+# transformers' default generation settings; other values move from config.json to generation_config.json.
 _GENERATION_DEFAULTS: dict[str, Any] = {
     "max_length": 20,
     "min_length": 0,
@@ -41,9 +41,9 @@ def json_text(value: object) -> str:
 def config_to_save(
     config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
-    """Return config.json of a saved model: `config` with the saved type, class and token ids.
+    """Return a saved model's config.json: `config` with the saved type, class and token ids.
 
-    It has the keys of transformers 4 and 5. class_name: transformers class of a generic model.
+    The result has the keys of transformers 4 and 5. class_name: a generic model's transformers class.
     """
     from fastsft import _C
 
@@ -101,7 +101,7 @@ def generation_config_to_save(
 
 
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
-    """Read generation_config.json of a model directory; None if there is none.
+    """Read a model directory's generation_config.json; None if there is none.
 
     A broken file is None with a warning, so that no finished run is lost over it. ValueError for a link that
     leaves the directory (`file_inside`).
@@ -123,7 +123,7 @@ def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
 
 
 def check_config_types(config: Mapping[str, Any], path: Path) -> None:
-    """Raise ValueError, naming the field, for a value of the wrong type in config.json.
+    """Raise ValueError, naming the field, for a wrongly typed value in config.json.
 
     Only fields that Python reads are checked; the engine checks its own.
     """
@@ -174,7 +174,7 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
-    """Put the tokenizer's id first, if it has this token and the id is new; other ids of a list stay.
+    """Put the tokenizer's id first, if it has this token and the id is new; other ids in a list stay.
 
     Source: `_align_special_token` of transformers 5.24.
     """

@@ -65,9 +65,9 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a transformers model without the keys that this release ignores.
+    """Return a transformers model's configuration without the keys that this release ignores.
 
-    transformers 4 keeps rope_parameters of a file as an attribute, but computes without them.
+    transformers 4 keeps a file's rope_parameters as an attribute, but computes without them.
     """
     return dict(config) if library_major() > 4 else _without_newer(config)
 
@@ -118,7 +118,7 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
 
 
 def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attention window of the installed release under the keys of both."""
+    """Return the installed release's attention window under both keys."""
     if kind not in WINDOWS:
         return {}
     two_sided, default, one_sided = WINDOWS[kind]

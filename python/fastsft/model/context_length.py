@@ -1,6 +1,6 @@
 """Rows beyond a model's positions: extend them by RoPE scaling, or refuse lengths that change frequencies.
 
-With dynamic and longrope scaling transformers chooses the rotary frequencies by the width of a padded batch,
+With dynamic and longrope scaling transformers chooses the rotary frequencies by the padded batch's width,
 so that beyond the switch length a row's loss would depend on the other rows.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
     """Set linear RoPE scaling in `config` if rows exceed its positions; return a notice, or None.
 
-    in_table: positions are rows of an embedding, which stay; only the notice is returned.
+    in_table: positions are embedding rows, which stay; only the notice is returned.
     Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
     ValueError for Phi-3, whose configuration takes no linear scaling.
     """
@@ -58,7 +58,7 @@ def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bo
 
 
 def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Return rope_parameters with linear scaling; settings by kind of layer are scaled for full attention."""
+    """Return rope_parameters with linear scaling; settings by layer kind are scaled for full attention."""
     linear = {"rope_type": "linear", "factor": factor}
     if isinstance(rope.get(WHOLE), Mapping):
         return {**rope, WHOLE: {**rope[WHOLE], **linear}}
@@ -66,7 +66,7 @@ def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def switch_length(model: PreTrainedModel) -> int | None:
-    """Return the switch length of a transformers model; None if its frequencies never change."""
+    """Return a transformers model's switch length; None if its frequencies never change."""
     config = model.config.get_text_config()
     settings = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None)
     settings = settings if isinstance(settings, dict) else {}
@@ -91,11 +91,13 @@ def check_switch_length(most: int | None, max_length: int) -> None:
 def check_row_lengths(
     most: int | None, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError for a row of `dataset` above the switch length `most` (None: no switch).
+    """Raise ValueError for a row in `dataset` above the switch length `most` (None: no switch).
 
-    numbers: of the rows in the user's data, for messages. training: rows without targets are skipped.
+    numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
     """
-    if most is None or not len(dataset) or dataset.num_packed():  # positions of packed rows start again
+    if (
+        most is None or not len(dataset) or dataset.num_packed()
+    ):  # packed rows have several sequences of positions
         return
     lengths = dataset.lengths() * (dataset.target_counts() > 0) if training else dataset.lengths()
     row = int(lengths.argmax())

@@ -46,7 +46,7 @@ _COPIED = (
     "USE_POLICY.md",
 )
 _HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20  # estimates: a tensor's header; configuration, licence, card
-_STEP, _LAYOUT = 0, ""  # of the manifest; no checkpoint has these
+_STEP, _LAYOUT = 0, ""  # the manifest's; no checkpoint has these
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 Replaces = Callable[[str], None]
@@ -54,7 +54,7 @@ Replaces = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Converted:
-    """Result of a conversion. left_out: names of the source's tensors that the model does not read."""
+    """A conversion's result. left_out: the source's tensors that the model does not read."""
 
     directory: Path
     tensors: int
@@ -74,21 +74,21 @@ def convert_model(
     trust_remote_code: bool = False,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the model of `source`, a directory or checkpoint, into the new directory `target`.
+    """Write the model in `source`, a directory or checkpoint, into the new directory `target`.
 
     `target` appears whole or not at all; a unit is in memory at a time.
 
     dtype: float32, bfloat16 or float16, rounded once to nearest even, from a checkpoint's master weights if
     it has optimizer files, else from the stored values; None keeps each tensor's type.
-    max_shard_size: bytes of a weight file.
+    max_shard_size: weight file size in bytes.
     change: returns another value for a stored tensor, given its name, before rounding.
-    tokenizer: directory of the tokenizer; None: `source`.
-    trust_remote_code: run a model class of `source`.
-    replaces: allows a `target` that a conversion wrote (`is_converted`), if the caller holds the lock of its
-    parent. The old one stays until the new one is whole; files of others in it are kept aside, with a notice.
-    `replaces` is called with the text of the new manifest.json just before.
+    tokenizer: its directory; None: `source`.
+    trust_remote_code: run a model class in `source`.
+    replaces: allows a `target` that a conversion wrote (`is_converted`), if the caller holds its parent's
+    lock. The old one stays until the new one is whole; others' files in it are kept aside, with a notice.
+    `replaces` is called with the new manifest.json just before.
 
-    ValueError for a source that is no whole model of a known family, an existing target, and a value that
+    ValueError for a source that is no whole, known model, an existing target, and a value that
     the type cannot hold.
     """
     from fastsft import _C
@@ -129,13 +129,13 @@ def convert_model(
 
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
-    """Estimate the bytes of all but the weights."""
+    """Estimate the size without the weights."""
     files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
 
 def is_converted(directory: str | Path) -> bool:
-    """Return True if `convert_model` made `directory`: no link, no checkpoint, not of another program."""
+    """Return True if `convert_model` made `directory`: no link, no checkpoint, not another program's."""
     from fastsft import _C
 
     if not _C.holds_manifest(str(directory)):
@@ -160,7 +160,7 @@ def _model_of(source: Path, trust_remote_code: bool) -> CausalLM:
 
 
 def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
-    """Open the weights of `source`. ValueError with the first fault if it is no whole model."""
+    """Open the weights in `source`. ValueError with the first fault if it is no whole model."""
     from fastsft import _C
 
     model.parameter_shapes()
@@ -175,7 +175,7 @@ def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
 
 
 def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor], list[str]]:
-    """Return the model's tensors, and the names of others: copies of tied weights, rotary tables."""
+    """Return the model's tensors, and the other names: copies of tied weights, rotary tables."""
     form = model.stored_form(weights)
     left_out = form.unneeded()
     for first, second in form.second_copies():

@@ -1,6 +1,6 @@
-"""Opens a model, of a directory or given as an object, and chooses the engine that computes it.
+"""Opens a model, from a directory or a given object, and chooses the engine that computes it.
 
-native: the C++ kernels of a family. generic: transformers' forward and backward around the same shards and
+native: a family's C++ kernels. generic: transformers' forward and backward around the same shards and
 optimizer, for all other models. `why_generic` says why, for the start page.
 """
 
@@ -41,7 +41,7 @@ def open_model(
     engine: str = "auto",
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open the model of a directory or hub name with the engine of --engine. ValueError as `model_of`.
+    """Open a model directory or hub model with --engine's engine. ValueError as `model_of`.
 
     For a hub model config.json is downloaded and checked first, so that a refused model costs no more.
     """
@@ -55,11 +55,11 @@ def open_model(
 def model_of(
     config: ModelConfig, directory: Path, *, engine: str = "auto", trust_remote_code: bool = False
 ) -> CausalLM:
-    """Make the model of `directory` by the content of its config.json; no weights are read.
+    """Make the model in `directory` by its config.json; no weights are read.
 
-    engine: auto is native if the native engine computes every setting of `config`, else generic.
-    trust_remote_code: the generic engine runs a model class of the directory. ValueError for a family that
-    neither engine trains, quantised weights, and --engine native with code of the directory.
+    engine: auto is native if the native engine computes every setting in `config`, else generic.
+    trust_remote_code: the generic engine runs the directory's model class. ValueError for a family that
+    neither engine trains, quantised weights, and --engine native with the directory's code.
     """
     runs_code = trust_remote_code and has_model_code(config)
     if runs_code:
@@ -84,7 +84,7 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 
 
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
-    """Say why the generic engine computes the model; None for the native engine, which may refuse it."""
+    """Say why the generic engine computes the model; None for the native engine, which may still refuse."""
     check_floats(config, directory)
     check_dropouts(config, directory)
     if not runs_code and is_vision_text(config):
@@ -114,7 +114,7 @@ def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
 
 
 def as_model(model: object, engine: str = "auto") -> CausalLM:
-    """Return a Trainer's `model` as a CausalLM: that itself, or made of a directory or transformers model.
+    """Return a Trainer's `model` as a CausalLM, if needed made from a directory or transformers object.
 
     engine: --engine, for a directory or transformers model.
     """

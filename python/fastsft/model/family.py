@@ -22,7 +22,7 @@ _WITHOUT_CAP = ("sdpa",)
 _DEFAULT_CAP = 50.0
 _DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
 
-# Settings of encoders for other inputs than text.
+# Settings for encoders that read other inputs than text.
 _TOWERS = (
     "vision_config",
     "audio_config",
@@ -40,12 +40,12 @@ _GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
-    """Return True if embedding and head are tied, by config.json or the default of a native family."""
+    """Return True if embedding and head are tied, by config.json or a native family's default."""
     return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
 
 
 def padding_row(config: Mapping[str, Any]) -> Any:
-    """Return `pad_token_id`, by config.json or the default of a native family."""
+    """Return `pad_token_id`, by config.json or a native family's default."""
     return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
 
 
@@ -57,7 +57,7 @@ def is_native(config: Mapping[str, Any]) -> bool:
 
 
 def is_known_to_library(config: Mapping[str, Any]) -> bool:
-    """Return True if the installed transformers has a causal language model of this model_type.
+    """Return True if the installed transformers has a causal language model with this model_type.
 
     ValueError without transformers.
     """
@@ -95,9 +95,9 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
     if is_native(config):
         return
-    path, known = directory / "config.json", ", ".join(sorted(_C.model_families()))
+    path, families = directory / "config.json", ", ".join(sorted(_C.model_families()))
     if config.get("model_type") is None:
-        raise ValueError(f"{path}: no model_type; native: {known}. Name a model directory of transformers")
+        raise ValueError(f"{path}: no model_type; native: {families}. Name a model directory of transformers")
     if has_model_code(config):
         raise ValueError(
             f"{path}: unknown model family {_named(config)}: its class is code of the directory (auto_map), "
@@ -105,17 +105,17 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
         )
     if is_known_to_library(config):
         raise ValueError(
-            f"{path}: unknown model family {_named(config)} of the native engine, which has {known}; "
+            f"{path}: unknown model family {_named(config)} of the native engine, which has {families}; "
             "--engine auto trains it by transformers' own forward and backward"
         )
     raise ValueError(
-        f"{path}: unknown model family {_named(config)}: neither native ({known}) nor a causal language "
+        f"{path}: unknown model family {_named(config)}: neither native ({families}) nor a causal language "
         f"model of transformers {_library_version()}. Name another model, or try a newer transformers"
     )
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """Return True for a vision-text model of a family whose text decoder is trained."""
+    """Return True for a vision-text model whose family's text decoder is trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
@@ -149,7 +149,7 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for dropout settings outside of 0 to 1, which transformers finds in the first step."""
+    """Raise ValueError for dropout settings outside 0 to 1, which transformers finds in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -168,12 +168,12 @@ def _library_version() -> str:
 
 
 def has_model_code(config: Mapping[str, Any]) -> bool:
-    """Return True if config.json names a model class in code of its directory."""
+    """Return True if config.json names a model class in its directory's code."""
     return MODEL in _classes(config)
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """Raise ValueError for --engine native, and for code that is not in a file of the directory."""
+    """Raise ValueError for --engine native, and for code that is not in the directory's files."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(
@@ -191,7 +191,7 @@ def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) ->
 
 
 def code_file(reference: object) -> str | None:
-    """Return `modeling_x.py` for "modeling_x.XForCausalLM"; None if it names no module of the directory."""
+    """Return `modeling_x.py` for "modeling_x.XForCausalLM"; None if it names no module in the directory."""
     parts = reference.split(".") if isinstance(reference, str) else []
     return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None
 
@@ -199,7 +199,7 @@ def code_file(reference: object) -> str | None:
 def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
     """Raise ValueError for classes in `auto_map` that transformers would run, and fastsft does not.
 
-    For runs with --trust_remote_code True. config: content of config.json. runs_model: the model's own
+    For runs with --trust_remote_code True. config: config.json. runs_model: the model's own
     classes are run.
     """
     if not runs_model:
@@ -230,7 +230,7 @@ def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
 def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
     """Return `config` as transformers computes it with the implementation `attention`.
 
-    transformers' sdpa ignores Gemma 2's cap of attention scores; eager, flash and flex attention apply it.
+    transformers' sdpa ignores Gemma 2's cap on attention scores; eager, flash and flex attention apply it.
     """
     return {**config, CAP: None} if _ignores_cap(config, attention) else dict(config)
 
@@ -252,7 +252,7 @@ def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool 
 
 @cache
 def _library_with_cap() -> str | None:
-    """Return the version of the installed transformers if its default attention caps Gemma 2's scores.
+    """Return the installed transformers' version if its default attention caps Gemma 2's scores.
 
     Then its Gemma 2 classes refuse sdpa and load with eager attention. Nothing is imported.
     """

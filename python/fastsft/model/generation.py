@@ -1,4 +1,4 @@
-"""Replies of a trained model, to see what it has learned; other tools serve many users.
+"""A trained model's replies, to see the effect of training; other tools serve many users.
 
 ChatModel opens a directory; Continuation reads a prompt and draws tokens through a Reader, which is the
 engine's decoder or transformers' model.
@@ -56,7 +56,7 @@ class Sampling:
             raise ValueError(f"top_p: expected above 0 and at most 1, got {self.top_p}")
 
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
-        """Choose a token id by float32 logits [V]; without drawing, the lowest id of equal logits."""
+        """Choose a token id by float32 logits [V]; without drawing, ties go to the lowest id."""
         if not bool(logits.isfinite().all()):
             raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
         if self.temperature < _LEAST_TEMPERATURE:
@@ -73,7 +73,7 @@ class Reader(Protocol):
     """A model that reads tokens: _C.TextDecoder or LibraryReader."""
 
     def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Read the next tokens, int64 [n]; return the logits of the token after them, float32 [V]."""
+        """Read the next tokens, int64 [n]; return the next token's logits, float32 [V]."""
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
@@ -95,7 +95,7 @@ class Continuation:
         sampling: Sampling | None = None,
         seed: int = 0,
     ) -> Iterator[int]:
-        """Yield the ids after `prompt` until one of `stop`, which is not yielded.
+        """Yield the ids after `prompt`, up to and without a `stop` id.
 
         ValueError for an empty prompt.
         """
@@ -123,7 +123,7 @@ class Continuation:
 
 
 class StreamOptions(TypedDict, total=False):
-    """Arguments of `ChatModel.stream`."""
+    """Keyword arguments for `ChatModel.stream`."""
 
     max_new_tokens: int
     temperature: float
@@ -134,8 +134,8 @@ class StreamOptions(TypedDict, total=False):
 class ChatModel:
     """A model directory or checkpoint that answers questions; engine_kind as a run would choose it.
 
-    max_positions: most tokens of prompt and reply together, by default those of config.json; natively also
-    at most the switch length of the rotary frequencies (longrope: the original positions). template: name of
+    max_positions: most tokens in prompt and reply together, by default those of config.json; natively also
+    at most the RoPE switch length (longrope: the original positions). template: the name of
     a chat template, by default the model's own, else vicuna_v1.1. dtype: float32 or bfloat16; "auto" is
     float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's. change: returns
     another value for a tensor, given its name. trust_remote_code: run a model class of the directory.
@@ -199,7 +199,7 @@ class ChatModel:
     ) -> Iterator[str]:
         """Yield the reply to a conversation ({"role", "content"}; the last message the user's) in pieces.
 
-        It ends at `max_positions` at the latest; ValueError if the prompt has as many tokens already.
+        The reply ends at `max_positions` at the latest; ValueError if the prompt has as many tokens already.
         """
         prompt = self.prompts.ids(messages)
         room = self.max_positions - len(prompt)
@@ -241,7 +241,7 @@ def _native_reader(
 
 
 def _fill(decoder: _C.TextDecoder, directory: str | Path, change: Change | None) -> list[str]:
-    """Load the weights of `directory` into the decoder, one at a time; return notices."""
+    """Load the weights in `directory` into the decoder, one at a time; return notices."""
     if change is None:
         return list(decoder.load(str(directory)))
     loader, weights = decoder.loader(), StoredWeights(directory)

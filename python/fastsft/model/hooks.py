@@ -1,7 +1,8 @@
-"""Default hooks of a model: for a directory without adapters, whose weights only the engine has.
+"""A model's default hooks: for a directory without adapters, whose weights only the engine has.
 
-LoadedModel overrides ObjectHooks for an object of transformers, whose parameters scripts read and write
-during training. The models of fastsft.lora override AdapterHooks: they train and save adapters.
+LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write
+during training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models
+for the generic engine override GenericHooks.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fastsft import _C
-    from fastsft.planning.memory_plan import Setting
+    from fastsft.model.generic.memory import ActivationSizes
+    from fastsft.model.stored_weights import StoredTensor
+    from fastsft.planning.memory_plan import EngineSettings
 
 
 class ObjectHooks:
-    """Hooks around the engine's weights, which an object of transformers may have a copy of."""
+    """Hooks around the engine's weights, which a transformers object may have copies of."""
 
-    engine_owns_weights = False  # from the begin of `train` until `copy_to_module`
+    engine_owns_weights = False  # from the start of `train` until `copy_to_module`
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the forward pass of the given transformers model with the newest weights.
 
-        TypeError for a model of a directory. While `train` runs, also TypeError if ranks hold the weights in
+        TypeError for a model directory. While `train` runs, also TypeError if ranks hold the weights in
         shards, because the module has old ones, and if gradients are enabled, because the engine's step does
         not see them.
         """
@@ -60,7 +63,7 @@ class ObjectHooks:
         return iter(())
 
     def is_sharded(self) -> bool:
-        """Return True if each rank has only a part of the engine's weights."""
+        """Return True if each rank has only a part of the weights."""
         return False
 
     def check_unaltered(self, caller: str) -> None:
@@ -70,7 +73,7 @@ class ObjectHooks:
         """Refuse gradients that a script has left, to which transformers' next step would add."""
 
     def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Refuse reads of `grad` in the context: transformers has gradients at `event`, the engine not."""
+        """Refuse to read `grad` in the context: transformers has gradients at `event`, the engine not."""
         return nullcontext()
 
     def load_changed_weights(self) -> bool:
@@ -81,14 +84,14 @@ class ObjectHooks:
         return False
 
     def load_weights_before_save(self, caller: str) -> bool:
-        """Check the shapes of the module's parameters and call `load_changed_weights`. Collective.
+        """Check the module's parameter shapes and call `load_changed_weights`. Collective.
 
         caller: begins messages.
         """
         return False
 
     def begin_training(self, *, is_stale: bool) -> None:
-        """Let reads of the module's parameters return the engine's weights until `end_training`.
+        """Let the module's parameters read as the engine's weights until `end_training`.
 
         is_stale: the engine has newer weights than the module.
         """
@@ -107,10 +110,10 @@ class ObjectHooks:
         return False
 
     def check_no_writes(self, event: str) -> None:
-        """Refuse weights that a callback of `event` wrote between the passes and the update of a step."""
+        """Refuse weights that a callback at `event` wrote between a step's passes and update."""
 
     def changed_weights(self) -> list[str]:
-        """Return the names of parameters that differ from those last exchanged with the engine."""
+        """Return the parameters that differ from the values last exchanged with the engine."""
         return []
 
     def copy_to_module(self) -> None:
@@ -131,7 +134,7 @@ class AdapterHooks:
         """Start all ranks with the adapters that rank 0 has drawn. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """Return the size of the adapter's files; None without adapters."""
+        """Return the adapter's file size; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
@@ -139,7 +142,7 @@ class AdapterHooks:
         return None
 
     def base_weights(self) -> str | None:
-        """Return the identity of the frozen base weights; None without adapters, or if unknown."""
+        """Return the frozen base weights' identity; None without adapters, or if unknown."""
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
@@ -147,7 +150,7 @@ class AdapterHooks:
         return self.base_weights()
 
     def initial_digest(self) -> str:
-        """Return a digest of the initial adapters; empty without adapters."""
+        """Return the initial adapters' digest; empty without adapters."""
         return ""
 
     def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
@@ -161,9 +164,44 @@ class AdapterHooks:
         """Return the adapters as they are now; None if the model is saved. Collective."""
         return None
 
-    def with_adapters_of_engine(self, setting: Setting) -> Setting:
+    def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
         """Return `setting` with this model's adapters."""
         return setting
+
+
+class GenericHooks:
+    """Hooks in which a model differs whose classes are transformers': tensors, files and memory."""
+
+    def positions_in_table(self) -> bool:
+        """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
+        return False
+
+    def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, in engine and files, that make up transformers' parameter `name`.
+
+        tensor: the parameter, or a tensor with its shape, such as a moment; views of `tensor` are yielded.
+        """
+        yield name, tensor
+
+    def buffer_dtypes(self) -> dict[str, torch.dtype]:
+        """Return the types of engine tensors that are buffers in transformers' model, by name."""
+        return {}
+
+    def carried(self) -> list[StoredTensor]:
+        """Return file tensors that the engine does not hold and saves unchanged."""
+        return []
+
+    def class_name(self) -> str | None:
+        """Return the name of the computing transformers class; None for the native family's."""
+        return None
+
+    def code_files(self) -> dict[str, str]:
+        """Return the Python files, by name, that a saved model needs."""
+        return {}
+
+    def activation_sizes(self, dtype: str) -> ActivationSizes | None:
+        """Return a generic model's activation sizes; None if the engine plans its own memory."""
+        return None
 
 
 def add_fsdp_settings(model: nn.Module) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
 _OWN_REFERENCES = 2  # to a parameter in a loop: the variable, and the argument of getrefcount
-_OWN_STORAGES = 2  # the parameter's, and that of the object that returns the count
+_OWN_STORAGES = 2  # the parameter's, and the one that returns the count
 _INSTEAD = "change weights before train(), or at other events"
 _GRADIENTS = ("grad", "_grad")
 _WAY_OUT = (
@@ -52,7 +52,7 @@ class LiveWeights:
     """Copies the engine's weights into `module` when its parameters are read, and loads written ones back.
 
     With sharded weights a reader gets the old values, with a warning. Written weights are refused on several
-    ranks. rename: maps the module's name of a parameter to the engine's; parameters that the engine does not
+    ranks. rename: maps the module's parameter name to the engine's; parameters that the engine does not
     train stay. parts: the engine's tensors that a parameter consists of (CausalLM.stored_parts).
     """
 
@@ -70,12 +70,12 @@ class LiveWeights:
         self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_stale = self._was_read = False
-        self._digests: dict[str, str] = {}  # of the values that the module was given
+        self._digests: dict[str, str] = {}  # for the values that the module was given
         self._objects: dict[str, int] = {}
         self._written: frozenset[str] = frozenset()  # current though others are stale
 
     def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
-        """Watch the parameters. digests: of their values. is_stale: the engine has other weights."""
+        """Watch the parameters. digests: their values'. is_stale: the engine has other weights."""
         self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}
         for part in self._module.modules():
@@ -84,7 +84,7 @@ class LiveWeights:
             self.mark_stale()
 
     def end(self) -> dict[str, str]:
-        """Stop watching; return digests of the values that the module was given last."""
+        """Stop watching; return digests for the values that the module was given last."""
         for part in self._module.modules():
             vars(part)["_parameters"] = dict(dict.items(part._parameters))
         return self._digests
@@ -131,7 +131,7 @@ class LiveWeights:
         return True
 
     def check_unchanged(self, event: str) -> None:
-        """Raise ValueError for weights that a callback wrote between the passes and the update of a step."""
+        """Raise ValueError for weights that a callback wrote between a step's passes and update."""
         changed = self._changed()
         if changed:
             raise ValueError(
@@ -153,7 +153,7 @@ class LiveWeights:
         return [name for name in now if now[name] != self._digests.get(name)]
 
     def _before_read(self) -> None:
-        if os.getpid() != self._process:  # a worker process keeps the weights of its fork
+        if os.getpid() != self._process:  # a worker process keeps the weights from its fork
             return
         self._was_read = True
         if not self._is_stale:
@@ -208,15 +208,15 @@ class LiveWeights:
 
 
 class LiveHooks:
-    """Hooks of a model with a module whose parameters are kept current while `train` runs."""
+    """Hooks for a model with a module whose parameters are kept current while `train` runs."""
 
     module: nn.Module
     _live: LiveWeights | None = None
-    _weights: dict[str, str]  # digests of the parameters when last exchanged with the engine
+    _weights: dict[str, str]  # parameter digests when last exchanged with the engine
 
     @property
     def training(self) -> bool:
-        """The module's mode."""
+        """The mode that scripts see, which is the module's."""
         return bool(self.module.training)
 
     def set_mode(self, *, training: bool) -> None:
@@ -278,7 +278,7 @@ class _WatchedParameters(dict[str, "nn.Parameter | None"]):
 
 @contextmanager
 def forbid_gradients(named: list[tuple[str, torch.Tensor]], event: str) -> Iterator[None]:
-    """Raise ValueError that names `event` for reads and writes of a parameter's `grad` in this context."""
+    """Raise ValueError that names `event` for reading and writing a parameter's `grad` in this context."""
     names = {id(parameter): name for name, parameter in named}
     kinds = {type(parameter): _guarded(type(parameter), names, event) for _, parameter in named}
     for _, parameter in named:

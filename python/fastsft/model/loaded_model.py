@@ -1,4 +1,4 @@
-"""LoadedModel: a transformers object as a Trainer's model; the engine trains a copy and writes it back."""
+"""LoadedModel: a transformers object as a Trainer's model, which gets the trained weights back."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class LoadedModel(LiveHooks, CausalLM):
-    """A given model of a native family, on any device.
+    """A given native model, on any device.
 
     The engine trains its own copy in the master type; `copy_to_module` writes it into the parameters, in
-    their type. Reads of the parameters while `train` runs return the newest weights (live_weights.py).
+    their type. While `train` runs, the parameters read as the newest weights (live_weights.py).
     Attributes that a CausalLM lacks are the module's. ValueError for a class that the native engine does not
     compute, and for parameters that are frozen, quantised or on the meta device.
     """
@@ -182,7 +182,7 @@ class LoadedModel(LiveHooks, CausalLM):
         self._marks = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors with the changes of scripts, gathered in fp32. Collective."""
+        """Return all tensors with scripts' changes, gathered in fp32. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
@@ -201,7 +201,7 @@ class LoadedModel(LiveHooks, CausalLM):
     def copy_to_module(self) -> None:
         """Write the trained weights into each rank's module, rounded to its type. Collective.
 
-        They pass through the memory of every rank in fp32.
+        They pass through every rank's memory in fp32.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""MasterWeights: the model's tensors in float32, from the optimizer files of a checkpoint."""
+"""MasterWeights: the model's tensors in float32, from a checkpoint's optimizer files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
-Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and their file
+Part = tuple[int, int, Path]  # a unit's elements [begin, end), and their file
 
 
 def has_master_weights(directory: Path) -> bool:
@@ -25,7 +25,7 @@ def has_master_weights(directory: Path) -> bool:
 class MasterWeights:
     """Reads a tensor at a time, with its unit in memory.
 
-    layouts: CausalLM's `unit_layouts`. ValueError for files that are not the whole state of this model.
+    layouts: CausalLM's `unit_layouts`. ValueError for files without this model's whole state.
     """
 
     def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:
@@ -75,7 +75,7 @@ class MasterWeights:
 
 
 def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> None:
-    """Raise ValueError unless the parts have each element of the unit once; padding may follow."""
+    """Raise ValueError unless the parts cover the unit once; padding may follow."""
     end = 0
     for begin, last, _ in sorted(parts):
         if begin != end or last < begin:
@@ -90,7 +90,7 @@ def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> No
 
 
 def _units(path: Path) -> Iterator[tuple[str, str, int, int]]:
-    """Yield name, hash, begin and end of the units in a file's metadata."""
+    """Yield each unit's name, hash, begin and end by a file's metadata."""
     from fastsft import _C
 
     text = _C.SafetensorsReader(str(path)).metadata.get("fastsft", "")

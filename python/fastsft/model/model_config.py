@@ -15,7 +15,7 @@ from fastsft.runtime.hub import hub_reason
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
 
-DEFAULT_MODEL = "facebook/opt-125m"  # of FastChat's ModelArguments
+DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _CODE = "*.py"
 _PICKLED = "*.bin"
@@ -51,7 +51,7 @@ class ModelConfig(dict[str, Any]):
     def save_pretrained(self, save_directory: str | Path) -> None:
         """Write config.json, with the keys of transformers 4 and 5, into `save_directory` on this rank.
 
-        Keys about weights and tokenizer that a save of the model has written there stay.
+        Keys about weights and tokenizer that a model save has written there stay.
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class ModelConfig(dict[str, Any]):
 
 
 def model_config(name: str) -> ModelConfig:
-    """Read the configuration of a JSON file, a directory or a hub model. ValueError if there is none."""
+    """Read a configuration from a JSON file, a directory or a hub model. ValueError if there is none."""
     path = Path(name).expanduser()
     if path.is_file():
         return _read_config(path)
@@ -69,7 +69,7 @@ def model_config(name: str) -> ModelConfig:
 
 
 def config_of_directory(directory: Path) -> ModelConfig:
-    """Read config.json of a model directory. ValueError if there is none."""
+    """Read a model directory's config.json. ValueError if there is none."""
     path = file_inside(directory, "config.json")
     if path is None:
         hint = _adapter_hint(directory)
@@ -85,7 +85,7 @@ def _read_config(path: Path) -> ModelConfig:
 
 
 def _adapter_hint(directory: Path) -> str:
-    """Return the end of a message if `directory` is an adapter, else ""."""
+    """Return a hint for a message if `directory` is an adapter, else ""."""
     if not (directory / "adapter_config.json").is_file():
         return ""
     return (
@@ -95,7 +95,7 @@ def _adapter_hint(directory: Path) -> str:
 
 
 def write_both_words(directory: str | Path) -> None:
-    """Add missing keys of transformers 4 or 5 to config.json of a model that transformers has saved."""
+    """Add missing keys of transformers 4 or 5 to the config.json that transformers has saved."""
     path = Path(directory) / "config.json"
     written = read_json_object(path)
     if (complete := in_both_words(as_computed_here(written))) != written:
@@ -103,7 +103,7 @@ def write_both_words(directory: str | Path) -> None:
 
 
 def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
-    """Return a local directory, or the snapshot of a hub model, downloading missing files.
+    """Return a local directory, or a hub model's snapshot, downloading missing files.
 
     Pickled weights are downloaded if there are no safetensors, Python files with has_code. ValueError if
     `name` is neither a directory nor a hub model.
@@ -135,7 +135,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
     from huggingface_hub import errors
 
     try:
-        found = huggingface_hub.snapshot_download(
+        snapshot = huggingface_hub.snapshot_download(
             name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
         )
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
@@ -143,11 +143,11 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
             f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
             f"hub: {hub_reason(error, 'model')}{of_default(name)}"
         ) from error
-    return Path(found)
+    return Path(snapshot)
 
 
 def of_default(name: str) -> str:
-    """Return the end of a message about FastChat's default model, else ""."""
+    """Return a hint for a message about FastChat's default model, else ""."""
     return (
         "; it is FastChat's default: name your model with --model_name_or_path"
         if name == DEFAULT_MODEL

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.model.config import config_to_save, generation_config_to_save, json_text
 from fastsft.model.family import ties_embeddings
 from fastsft.model.output_directory import (
@@ -41,7 +41,7 @@ Report = tuple[list[FileReport], list[RangeReport]]  # files and ranges that a r
 
 
 class TrainedRun(Protocol):
-    """The attributes of a Trainer that a save reads; the Trainer is in a later room.
+    """The Trainer's attributes that a save reads; the Trainer is in a later room.
 
     It may also have a `tokenizer`, or a `data_collator` with one, and while it trains a `saver`.
     """
@@ -61,7 +61,7 @@ class TrainedRun(Protocol):
 
 @dataclass(frozen=True)
 class ModelForm:
-    """Type and maximal file size of the written weights."""
+    """The written weights' type and maximal file size."""
 
     dtype: str
     max_shard_size: int
@@ -72,7 +72,7 @@ class ModelForm:
         return cls(_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
     def bytes(self, trainer: TrainedRun) -> int:
-        """Return the size of all weight files that a save of `trainer` writes."""
+        """Return the size of all weight files that a save writes."""
         from fastsft import _C
 
         if (adapter := trainer.model.adapter_bytes()) is not None:
@@ -81,7 +81,7 @@ class ModelForm:
 
 
 def _save_dtype(trainer: TrainedRun) -> str:
-    """Return `--save_dtype`; "auto" is the type of the source weights."""
+    """Return `--save_dtype`; "auto" is the source weights' type."""
     chosen = trainer.args.save_dtype
     return trainer.model.weights_dtype() if chosen == "auto" else chosen
 
@@ -93,7 +93,7 @@ def save_model_directory(
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
     (`--save_mode`), and read back; for a model with adapters only these are written. All files take their
-    names together, when they are complete and durable, and weight files of an earlier save are removed.
+    names together, when they are complete and durable, and an earlier save's weight files are removed.
     Values that a script wrote into a given model are saved. caller: begins messages. ValueError if
     `directory` is the model's source, and for parameters that the engine does not have.
     """
@@ -128,7 +128,7 @@ def write_weights(
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
     """Write the weight files into the new directory `path` and read them back. Collective.
 
-    mode: parallel or streamed. Return the digests of the whole files and of the ranges that this rank wrote.
+    mode: parallel or streamed. Return this rank's digests: whole files, and ranges.
     """
     from fastsft import _C
 
@@ -155,7 +155,7 @@ def range_tuple(digest: _C.RangeDigest) -> RangeReport:
 
 
 def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
-    """Join the reports of all ranks into FileDigests. RuntimeError if bytes are missing."""
+    """Join all ranks' reports into FileDigests. RuntimeError if bytes are missing."""
     from fastsft import _C
 
     files: list[_C.FileDigest] = []
@@ -169,7 +169,7 @@ def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
 def finish_save_in_flight(trainer: TrainedRun) -> None:
     """Wait for the checkpoint that `trainer` is writing, and raise its error. Collective.
 
-    Otherwise `recover_directory` would remove its unfinished files as leftovers of a crash.
+    Otherwise `recover_directory` would remove its unfinished files as a crash's leftovers.
     """
     saver = getattr(trainer, "saver", None)
     if saver is not None:
@@ -177,7 +177,7 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
-    """Return JSON files and code of a model directory as of now; for adapters only the arguments."""
+    """Return a model directory's current JSON files and code; for adapters only the arguments."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -202,7 +202,7 @@ def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[_C.File
 
 
 def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> list[_C.FileDigest]:
-    """Write the files of the tokenizer's save_pretrained into a new directory. Return their digests.
+    """Write the tokenizer's files by its save_pretrained into a new directory. Return their digests.
 
     Files, also in folders, are durable on return; folders when the directory is committed.
     """
@@ -218,7 +218,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
 
 def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:
-    """Write the file `name`, perhaps in a folder of `directory`, durable on return. Return its digest."""
+    """Write the file `name`, perhaps in a folder in `directory`, durable on return. Return its digest."""
     from fastsft import _C
 
     data = content.encode() if isinstance(content, str) else content
@@ -251,7 +251,7 @@ def _install(
     reports: list[Report],
     local_files: list[_C.FileDigest],
 ) -> None:
-    """Commit the set and install its files, on the writing rank, or on that of each node."""
+    """Commit the set and install its files, on the writing rank, or each node's."""
     from fastsft import _C
 
     assert staging is not None
@@ -266,7 +266,7 @@ def _install(
 
 
 class SavedTokenizer(Protocol):
-    """A tokenizer of fastsft or another library."""
+    """fastsft's or another library's tokenizer."""
 
     def save_pretrained(self, directory: str, /) -> object:
         """Write all files into an existing directory."""
@@ -284,9 +284,9 @@ def tokenizer_to_save(trainer: object) -> SavedTokenizer | None:
 def save_given_weights(
     trainer: TrainedRun, directory: str | Path, state_dict: Mapping[str, torch.Tensor]
 ) -> None:
-    """Write a complete model directory with the tensors of `state_dict`, on this rank alone.
+    """Write a complete model directory with the tensors in `state_dict`, on this rank alone.
 
-    FastChat's older scripts gather a state_dict themselves. Format and installation are those of
+    FastChat's older scripts gather a state_dict themselves. Format and installation are as in
     `save_model_directory`. ValueError if `directory` is the model's source.
     """
     from fastsft import _C
@@ -327,7 +327,7 @@ def _without_tied(
 def _write_weights(
     path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
 ) -> list[_C.FileDigest]:
-    """Write `tensors` and those of the source that the engine does not hold. Return the files' digests."""
+    """Write `tensors` and the source's tensors that the engine does not hold. Return the files' digests."""
     import torch
 
     from fastsft import _C

@@ -12,12 +12,12 @@ _ORIGINAL = "original_max_position_embeddings"
 _OF_GEMMA3 = ("attn_logit_softcapping", "use_bidirectional_attention")
 _DEFAULT_ACTIVATION = ("hidden_act", "silu")
 _ACTIVATIONS = dict.fromkeys(("gemma2", "gemma3_text"), ("hidden_activation", "gelu_pytorch_tanh"))
-_DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}  # next to attention_dropout of every family
+_DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}  # next to every family's attention_dropout
 _ONE_WINDOW = ("mistral", "phi3")  # families with one sliding_window for all layers
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
-    """Describe settings of a native family that transformers computes and the native engine does not.
+    """Describe a native family's settings that transformers computes and the native engine does not.
 
     None if the native engine computes them all, and if the file is wrong for both: then the native engine
     raises the error.
@@ -64,7 +64,7 @@ def _why_not_rope(name: str, config: Mapping[str, Any]) -> str:
     own = settings.get(_ORIGINAL)
     if kind == "longrope" and own is not None and own != config.get(_ORIGINAL):
         return f"{name} of type longrope with {_ORIGINAL} of its own, which the native engine does not read"
-    # A fault in settings of a native type is a fault for transformers, too.
+    # A fault in a native type's settings is a fault for transformers, too.
     if not isinstance(kind, str) or kind in _NATIVE_ROPE or kind not in _library_names()[1]:
         return ""
     return f"{name} of type {kind}, which the native engine lacks"
@@ -81,7 +81,7 @@ def _why_not_partial_rotation(config: Mapping[str, Any]) -> str:
 
 
 def _library_names() -> tuple[set[str], set[str]]:
-    """Return activations and rope types of the installed transformers; empty sets without it."""
+    """Return the installed transformers' activations and rope types; empty sets without it."""
     try:
         from transformers.activations import ACT2FN
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -101,7 +101,7 @@ def _is_accepted(config: Mapping[str, Any]) -> bool:
 
 
 def find_dropouts(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the dropout settings of `config` above 0, by name."""
+    """Return dropout settings above 0 in `config`, by name."""
     names = ("attention_dropout", *_DROPOUTS.get(str(config.get("model_type")), ()))
     return {name: config[name] for name in names if config.get(name)}
 

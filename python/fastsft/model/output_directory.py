@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import check_still_held, holds_lock
 from fastsft.runtime.file_calls import removed, warn_unremoved
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 _BYTES_BELOW = 600  # longest path below --output_dir: three names, two of them chosen by others
-_kept_apart: set[str] = set()  # directories whose newest model is in a folder of its own
+_kept_apart: set[str] = set()  # directories whose newest model is in a folder inside
 
 
 def check_output_directory(source: str | Path, directory: str | Path) -> None:
@@ -75,7 +75,7 @@ def _try_writing(directory: Path) -> None:
 
 
 def check_free_space(directory: Path, needed: int) -> None:
-    """Raise RuntimeError if `needed` bytes do not fit on the disk of `directory`."""
+    """Raise RuntimeError if `needed` bytes do not fit on the directory's disk."""
     from fastsft import _C
 
     free = _C.available_bytes(str(directory))
@@ -105,7 +105,7 @@ def recover_directory(directory: str | Path) -> list[str]:
 def finish_file_sets(directory: str | Path) -> None:
     """Install file sets that a crash left half installed.
 
-    A notice names a set that cannot be finished. It is removed if nothing in it is of use and this process
+    A notice names a set that cannot be finished. It is removed if it holds nothing useful and this process
     holds the directory's lock (ranks/output_directory.py).
     """
     from fastsft import _C
@@ -122,10 +122,10 @@ def is_kept_apart(directory: str | Path) -> bool:
 
 
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
-    """Record the files of a set as fastsft's before the commit.
+    """Record a set's files as fastsft's before the commit.
 
     So a start after a crash between commit and `install_file_set` may install them. training_args.json, which
-    marks a model of fastsft, is not recorded in a directory with another program's model.
+    marks fastsft's models, is not recorded in a directory with another program's model.
     """
     digests = {file.name: (file.size, file.crc32c) for file in files}
     if ARGUMENTS not in recorded_files(Path(directory)):
@@ -134,7 +134,7 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
 
 
 def install_file_set(directory: str | Path, name: str) -> None:
-    """Give the files of a committed set their names; a notice says where files of other programs went.
+    """Give a committed set's files their names; a notice says where other programs' files went.
 
     If a protected file has such a name, the set stays a folder, with a notice.
     """
@@ -158,7 +158,7 @@ def install_file_set(directory: str | Path, name: str) -> None:
 
 
 def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Remove files of an earlier tokenizer that the new one lacks, because readers would prefer them."""
+    """Remove an earlier tokenizer's files that the new one lacks, because readers would prefer them."""
     if "tokenizer_config.json" not in files:
         return
     present = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]

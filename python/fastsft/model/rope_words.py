@@ -1,8 +1,8 @@
 """RoPE settings by transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
 
 transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too, and a rope_scaling that is
-not empty replaces rope_parameters (with settings by kind of layer: those of full attention). So a saved
-rope_scaling next to rope_parameters repeats all of them but theta and the rotated part.
+not empty replaces rope_parameters (with settings by layer kind: full attention's). So a saved
+rope_scaling next to rope_parameters repeats everything but theta and the rotated part.
 The tables at the top have the families whose keys differ from these.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from fastsft.runtime.versions import library_major
 
-WHOLE, LOCAL = "full_attention", "sliding_attention"  # kinds of layers in rope_parameters
+WHOLE, LOCAL = "full_attention", "sliding_attention"  # layer kinds in rope_parameters
 PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
 _THETA, _PART, _ORIGINAL = "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"
 _TYPES = ("rope_type", "type")
@@ -24,7 +24,7 @@ Rope = dict[str, Any]
 
 @dataclass(frozen=True)
 class RopeWords:
-    """Keys of RoPE settings in transformers 4.
+    """RoPE keys in transformers 4.
 
     by_kind: rope_parameters has settings for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta.
     is_shared: transformers 4 uses WHOLE's theta for LOCAL layers. is_scaled: and WHOLE's scaling.
@@ -82,7 +82,7 @@ DEFAULT_THETA = {
     "persimmon": (25_000.0, 10_000.0),
 }
 
-# Keys of lists of layer kinds with other names in transformers 4; transformers 5 accepts both.
+# Keys whose lists have layer kinds with other names in transformers 4; transformers 5 accepts both.
 LAYER_KINDS = {
     "granitemoehybrid": "layer_types",
     "zamba": "layers_block_type",
@@ -103,7 +103,7 @@ class NoOlderWords(ValueError):
 
 
 def words_of(config: Mapping[str, Any]) -> RopeWords:
-    """Return the keys of transformers 4 for the family of `config`."""
+    """Return transformers 4's keys for the family in `config`."""
     return ROPE.get(str(config.get("model_type")), PLAIN)
 
 
@@ -114,7 +114,7 @@ def has_rope(config: Mapping[str, Any]) -> bool:
 
 
 def older_words(config: Mapping[str, Any]) -> Rope:
-    """Translate rope_parameters of `config` into the keys of transformers 4. NoOlderWords if it cannot."""
+    """Translate rope_parameters of `config` into transformers 4's keys. NoOlderWords if it cannot."""
     words, rope = words_of(config), config[PARAMETERS]
     if words.by_kind:
         whole, local = rope_by_kind(config)
@@ -125,7 +125,7 @@ def older_words(config: Mapping[str, Any]) -> Rope:
 
 
 def newer_words(config: Mapping[str, Any]) -> Rope:
-    """Translate older keys of `config` that transformers 4 and 5 read differently; mostly there are none.
+    """Translate older keys in `config` that transformers 4 and 5 read differently; mostly there are none.
 
     The result says how the installed release reads them, because that is how the model was computed.
     """
@@ -149,7 +149,7 @@ def newer_words(config: Mapping[str, Any]) -> Rope:
 def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
     """Return rope_parameters of WHOLE and LOCAL layers with transformers 5's defaults.
 
-    NoOlderWords for other kinds of layers.
+    NoOlderWords for other layer kinds.
     """
     rope, words = config[PARAMETERS], words_of(config)
     thetas = (
@@ -165,7 +165,7 @@ def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
 
 
 def check_scaled(config: Mapping[str, Any]) -> None:
-    """Raise NoOlderWords if transformers 4 ignores the rope_scaling of `config`."""
+    """Raise NoOlderWords if transformers 4 ignores rope_scaling in `config`."""
     scaling = config.get(SCALING)
     if (
         config.get("model_type") in UNSCALED
@@ -201,7 +201,7 @@ def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any])
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """Return transformers 4's rope_scaling for rope_parameters of one kind; None without scaling."""
+    """Return transformers 4's rope_scaling for one layer kind's rope_parameters; None without scaling."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling
@@ -221,7 +221,7 @@ def _with_exact_keys(config: Mapping[str, Any], scaling: Rope, keys: tuple[str, 
 
 
 def kind_of(scaling: Mapping[str, Any]) -> str:
-    """Return the type of scaling: default, linear, yarn and so on."""
+    """Return the scaling type: default, linear, yarn and so on."""
     return str(scaling.get("rope_type") or scaling.get("type") or "default")
 
 
@@ -301,7 +301,7 @@ def check_agree(config: Mapping[str, Any], where: str = "config.json") -> None:
 def set_rope(config: dict[str, Any], name: str, value: object) -> None:
     """Set a key of `config`, and remove an older or newer key for the same RoPE setting.
 
-    When a script sets rope_scaling, theta and rotated part of rope_parameters stay, as in transformers 5.
+    When a script sets rope_scaling, rope_parameters keep theta and rotated part, as in transformers 5.
     """
     words, rope = words_of(config), config.get(PARAMETERS)
     if name == PARAMETERS:

@@ -36,9 +36,9 @@ UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as described in the header of its file.
+    """A tensor as described in its file's header.
 
-    dtype: safetensors' name, such as BF16. begin: first byte in the data of a safetensors file.
+    dtype: safetensors' name, such as BF16. begin: first byte in a safetensors file's data.
     """
 
     name: str
@@ -49,7 +49,7 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """Elements in the tensor."""
         return math.prod(self.shape)
 
 
@@ -108,14 +108,14 @@ class StoredWeights:
         return self._open[1]
 
     def read(self, name: str) -> torch.Tensor:
-        """Read a floating-point tensor into memory, in the type of the file. ValueError for other types."""
+        """Read a floating-point tensor into memory, in the file's type. ValueError for other types."""
         entry = self.tensors[name]
         if entry.dtype not in DTYPES:
             raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
         return self.read_any(name)
 
     def read_any(self, name: str) -> torch.Tensor:
-        """Read a tensor of any type into memory."""
+        """Read any tensor into memory."""
         entry = self.tensors[name]
         if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
             raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
@@ -125,13 +125,13 @@ class StoredWeights:
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
     def data_begin(self, name: str) -> int:
-        """Return the offset of a tensor's first byte in its safetensors file."""
+        """Return a tensor's offset in its safetensors file."""
         entry = self.tensors[name]
         with open_regular(entry.file, "a file of weights") as file:
             return 8 + int.from_bytes(file.read(8), "little") + entry.begin
 
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
-        """Yield the flat values of a tensor in parts of at most BLOCK elements, which bounds the memory.
+        """Yield a tensor's flat values in parts with at most BLOCK elements, which bounds the memory.
 
         ValueError for types that are not floating-point, and for a file that became shorter.
         """
@@ -161,9 +161,9 @@ class StoredWeights:
 
 
 def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
-    """Return the type of the weights in `directory`: float32, bfloat16 or float16.
+    """Return the weights' type in `directory`: float32, bfloat16 or float16.
 
-    It is that of the first tensor in safetensors files; for pickled weights that of `config`, else float32.
+    Safetensors have their first tensor's type, pickled weights the one in `config`, else float32.
     """
     from fastsft import _C
 
@@ -182,7 +182,7 @@ def stored_dtype(tensor: torch.Tensor) -> str:
 
 
 def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
-    """Return a flat, read-only tensor over the bytes of a safetensors file, without a copy."""
+    """Return a flat, read-only tensor over a safetensors file's bytes, without a copy."""
     import torch
 
     kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
@@ -194,14 +194,14 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
 
 
 def bits_of(tensor: torch.Tensor) -> memoryview:
-    """Return the bytes of a contiguous tensor."""
+    """Return a contiguous tensor's bytes."""
     import torch
 
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
-    """Return the number of values in `parts` that are not finite, and the largest magnitude of the others."""
+    """Return how many values in `parts` are not finite, and the others' largest magnitude."""
     bad, most = 0, 0.0
     for part in parts:
         finite = part.isfinite()
@@ -212,10 +212,10 @@ def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
 
 
 def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
-    """Describe each tensor that is missing, unknown, or of another shape or type, in a line.
+    """Describe each tensor that is missing, unknown, or differs in shape or type, in a line.
 
-    shapes: of the model's tensors, by name. A head next to tied weights, and rotary tables that old releases
-    of transformers saved, are no fault.
+    shapes: the model's, by name. A head next to tied weights, and rotary tables that old transformers
+    releases saved, are no fault.
     """
     expected = {name: tuple(shape) for name, shape in shapes}
     problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
@@ -231,22 +231,22 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 
 
 class WeightForm(Protocol):
-    """The tensors of weight files compared with a model's. names: the model's name -> the file's."""
+    """Weight file tensors compared with a model's. names: the model's name -> the file's."""
 
     names: dict[str, str]
 
     def problems(self) -> list[str]:
-        """Describe each tensor that is missing, unknown, or of another shape or type, in a line."""
+        """Describe each tensor that is missing, unknown, or differs in shape or type, in a line."""
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Return pairs of names in files of tied tensors: the one read, and the copy that should equal it."""
+        """Return tied tensors' pairs of file names: the one read, and the copy that should be equal."""
 
     def unneeded(self) -> list[str]:
-        """Return the names of tensors that the model does not read."""
+        """Return the tensors that the model does not read, by name."""
 
 
 class StoredForm:
-    """The WeightForm of a native model. ties: embedding and head are tied."""
+    """A native model's WeightForm. ties: embedding and head are tied."""
 
     def __init__(
         self, shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights, *, ties: bool

@@ -1,4 +1,4 @@
-"""`--tune_gemm`: measures the algorithms of GEMMs on a GPU before the first step (docs/gpu.md)."""
+"""`--tune_gemm`: measures GEMM algorithms on a GPU before the first step (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fastsft.ranks.process_group import gather_objects
 if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.model.causal_lm import CausalLM
-    from fastsft.planning.memory_plan import Workload
+    from fastsft.planning.memory_plan import BatchShape
 
-_LEAST_TOKENS = 16  # of a micro-batch that is worth measuring
+_LEAST_TOKENS = 16  # smallest micro-batch that is worth measuring
 
 
 def forget_tuned_gemms() -> None:
@@ -35,9 +35,9 @@ def tuned_products(device: torch.device) -> dict[str, str] | None:
 
 
 def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | None:
-    """Use the algorithms of a checkpoint on all ranks, or none; return the reason if none. Collective.
+    """Use a checkpoint's algorithms on all ranks, or none; return the reason if none. Collective.
 
-    They mean something only to the same GPU and release of cuBLASLt.
+    They need the same GPU and cuBLASLt release.
     """
     from fastsft import _C
 
@@ -50,13 +50,13 @@ def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | No
 
 
 def library(device: torch.device) -> str:
-    """Return the release of cuBLASLt and the name of the GPU."""
+    """Return cuBLASLt's release and the GPU's name."""
     version = torch.ops.fastsft.gemm_library_version(torch.empty(0, device=device))
     return f"cuBLASLt {version} on {torch.cuda.get_device_name(device)}"
 
 
-def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: Workload) -> str:
-    """Measure GEMMs for micro-batches of up to `work.tokens`, unless restored; return a notice. Collective.
+def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
+    """Measure GEMMs for micro-batches up to `work.tokens`, unless restored; return a notice. Collective.
 
     Each rank measures, and all use rank 0's algorithms.
     """
@@ -79,7 +79,7 @@ def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: W
 
 
 def sizes_to_tune(most: int) -> list[int]:
-    """Return the token counts to measure, so that they serve all micro-batches of most / 16 to `most` tokens.
+    """Return the token counts to measure, which serve all micro-batches from most / 16 to `most` tokens.
 
     An algorithm that was measured at n tokens serves 7/8 n to 9/8 n (csrc/ops/gemm/tuned_gemms.h).
     """
@@ -89,12 +89,12 @@ def sizes_to_tune(most: int) -> list[int]:
     return sizes if most >= _LEAST_TOKENS else []
 
 
-def micro_batch(work: Workload, tokens: int, vocab_size: int) -> _C.TokenDataset:
-    """Make random conversations of `tokens` tokens in all, with the lengths and label share of `work`."""
+def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDataset:
+    """Make random conversations with `tokens` tokens in all, with the lengths and label share in `work`."""
     from fastsft import _C
 
     random, dataset = np.random.default_rng(0), _C.TokenDataset()
-    max_seqlen = max(2, min(work.longest, tokens))
+    max_seqlen = max(2, min(work.max_seqlen, tokens))
     full, rest = divmod(tokens, max_seqlen)
     for length in [max_seqlen] * full + [rest] * (rest > 1):
         targets = min(length - 1, work.labels * length // work.tokens)

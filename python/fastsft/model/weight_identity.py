@@ -1,4 +1,4 @@
-"""Digests of weights: all of them to compare ranks, samples as the identity of a frozen base model.
+"""Digests of weights: all of them to compare ranks, samples as a frozen base model's identity.
 
 A checkpoint names the base model as `files of float32: <digest>` (kind, types, digest).
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from fastsft.model.causal_lm import CausalLM
 
-FILES, VALUES = "files", "values"  # kinds of digests: samples of a directory's tensors, or all values
-_BLOCK, _BLOCKS = 4096, 4  # bytes of a sample, and evenly spread samples of a tensor
-_MODULE = "module"  # attribute of models in memory
+FILES, VALUES = "files", "values"  # digest kinds: samples from a directory's tensors, or all values
+_BLOCK, _BLOCKS = 4096, 4  # sample size in bytes, and evenly spread samples per tensor
+_MODULE = "module"  # attribute that models in memory have
 
 
 def base_identity(kind: str, types: Iterable[str], digest: str) -> str:
@@ -47,10 +47,10 @@ def has_other_types(old: str, new: str) -> bool:
 
 
 def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
-    """Return the identity of a directory's weights: SHA-256 of name, type, shape and samples of each tensor.
+    """Return the identity of a directory's weights: SHA-256 over names, types, shapes and tensor samples.
 
-    None if files cannot be read. At most 16 KiB of a tensor are read. The directory's name, the split into
-    files, integers and rotary tables of old releases do not count. without: names of tied or trained tensors.
+    None if files cannot be read. At most 16 KiB per tensor are read. The directory's name, the split into
+    files, integers and old releases' rotary tables do not count. without: tied or trained tensors' names.
     """
     try:
         stored = StoredWeights(directory)
@@ -75,7 +75,7 @@ def _digest(samples: dict[str, bytes]) -> str:
 
 
 def _sample_digests(stored: StoredWeights, entries: list[StoredTensor]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and digest of the samples of each tensor, file by file."""
+    """Yield each tensor's name and sample digest, file by file."""
     for file in dict.fromkeys(entry.file for entry in entries):
         in_file = [entry for entry in entries if entry.file == file]
         if stored.is_pickled:
@@ -103,7 +103,7 @@ def _tensor_digest(entry: StoredTensor, samples: list[bytes]) -> bytes:
 
 
 def _sample_ranges(size: int) -> list[tuple[int, int]]:
-    """Return (first byte, bytes) of the samples of `size` bytes; a small tensor is one sample."""
+    """Return the samples' ranges (first byte, bytes) in `size` bytes; a small tensor is one sample."""
     if size <= _BLOCK * _BLOCKS:
         return [(0, size)]
     return [((size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK) for number in range(_BLOCKS)]
@@ -117,7 +117,7 @@ def weights_location(model: CausalLM) -> str:
 
 
 def weight_digests(model: CausalLM) -> dict[str, str]:
-    """Return digests of the tensors of a model in memory, or of a directory's weight files, by name.
+    """Return digests for the tensors in memory, or for a directory's weight files, by name.
 
     Collective, if all ranks have their weights in the same location. {} if engines hold the weights already,
     which they share. Raises as `common_digests`.
@@ -132,7 +132,7 @@ def weight_digests(model: CausalLM) -> dict[str, str]:
 
 
 def weight_files(directory: str | Path) -> list[Path]:
-    """Return the weight files of a model directory. ValueError if there are none."""
+    """Return a model directory's weight files. ValueError if there are none."""
     from fastsft import _C
 
     if has_safetensors(directory):
@@ -141,7 +141,7 @@ def weight_files(directory: str | Path) -> list[Path]:
 
 
 def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """Return shape, type and CRC-32C of each tensor, by name. named: pairs of name and tensor."""
+    """Return each tensor's shape, type and CRC-32C, by name. named: pairs (name, tensor)."""
     import torch
 
     from fastsft import _C
@@ -154,5 +154,5 @@ def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 
 
 def type_of_digest(digest: str) -> str:
-    """Return the type, such as `bfloat16`, of the tensor with this digest of `tensor_digests`."""
+    """Return the type, such as `bfloat16`, in a digest from `tensor_digests`."""
     return digest.split()[-2].removeprefix("torch.")

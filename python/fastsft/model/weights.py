@@ -1,4 +1,4 @@
-"""Weight files of a model directory: checked by their names, and loaded into the engine's shards."""
+"""A model directory's weight files: checked by their names, and loaded into the engine's shards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tell_of_two_forms(directory: str | Path) -> None:
 
 
 def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if the index names missing files, or the weights lack layers of a native family.
+    """Raise ValueError if the index names missing files, or the weights lack a native family's layers.
 
     Without this check a plan for layers that do not exist would take minutes before the weights are opened.
     """
@@ -72,7 +72,7 @@ def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None
 
 
 def _tensor_names(folder: Path) -> list[str]:
-    """Return the tensor names of safetensors files; none for weights of another kind."""
+    """Return the tensor names in safetensors files; none for other weights."""
     from fastsft import _C
 
     if (folder / _SINGLE).is_file():
@@ -82,7 +82,7 @@ def _tensor_names(folder: Path) -> list[str]:
         return []
     weight_map = read_json_object(index, _MOST_INDEX_BYTES).get("weight_map")
     if not isinstance(weight_map, dict):
-        return []  # the loader of the weights raises the error
+        return []  # the weight loader raises the error
     files = sorted({str(file) for file in weight_map.values()})
     missing = [file for file in files if "/" not in file and not (folder / file).exists()]
     if missing:
@@ -98,7 +98,7 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     """Fill the engine's master weights from a model directory or hub model. Collective.
 
     Without safetensors `pytorch_model*.bin` is read as plain data (`runtime/torch_archive.py`), with a
-    warning. ValueError lists tensors that are missing, unknown or of another shape.
+    warning. ValueError lists tensors that are missing, unknown or wrongly shaped.
     """
     from fastsft import _C
 
@@ -147,7 +147,7 @@ def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:
 
 
 def pickled_files(directory: Path) -> Iterator[Path]:
-    """Yield the files of pickled weights, by their index if there is one. ValueError if there are none."""
+    """Yield the pickled weight files, by their index if there is one. ValueError if there are none."""
     from fastsft import _C
 
     single = file_inside(directory, _PICKLED)
@@ -171,7 +171,7 @@ def pickled_files(directory: Path) -> Iterator[Path]:
 
 
 def pickled_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read the tensors of a file of pickled weights, mapped; no code runs. ValueError for anything else."""
+    """Read the tensors in a pickled weight file, mapped; no code runs. ValueError for anything else."""
     import torch
 
     check_regular(path, "a file of weights")

@@ -1,1 +1,1 @@
-"""Training from a notebook: the ranks are child processes; the notebook's own has no CUDA and no groups."""
+"""Training from a notebook: ranks are child processes, and the notebook's process loads no CUDA."""

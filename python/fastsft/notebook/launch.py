@@ -1,4 +1,4 @@
-"""`fastsft.launch`: train from a notebook or a script, in processes of their own."""
+"""`fastsft.launch`: train from a notebook or a script, in child processes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastsft.arguments.parsing.early_arguments import check_names, chooses_cpu
-from fastsft.notebook.result import TrainingResult
-from fastsft.notebook.run_progress import Course
-from fastsft.notebook.view import View, view_for
+from fastsft.arguments.parsing.call_arguments import check_names, chooses_cpu
+from fastsft.notebook.view import RunState, TrainingResult, View, view_for
 from fastsft.program.interrupts import Interrupts
 from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks
@@ -30,59 +28,59 @@ def launch(
     env: Mapping[str, str] | None = None,
     **flags: object,
 ) -> TrainingResult:
-    """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks of this machine, and wait.
+    """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks on this machine, and wait.
 
-    arguments, flags: as of fastsft.train.train; a script gets words. num_processes: default one for each GPU,
-    one without. plot: draw the loss in the cell; elsewhere the lines of rank 0 are printed. env: further
-    variables of the ranks. This process imports no torch.
+    arguments, flags: as for fastsft.train.train; a script gets a list of words. num_processes: default one
+    for each GPU, 1 without GPU. plot: draw the loss in the cell; elsewhere rank 0 prints lines. env:
+    additional environment variables for the ranks. This process imports no torch.
 
     An interrupt (the notebook's stop button, Ctrl-C) lets the ranks save a checkpoint and raises
-    KeyboardInterrupt; the same call resumes. A second one ends them at once. If this process dies, the ranks
-    save and leave. ValueError for arguments and data that cannot be used; RankFailed (a RuntimeError) with
-    the words of the rank that failed first.
+    KeyboardInterrupt; the same call resumes. A second interrupt ends them at once. If this process dies, the
+    ranks save and exit. ValueError for arguments and data that cannot be used; RankFailed (a RuntimeError)
+    with the message from the rank that failed first.
     """
     job = _job(arguments, flags, script)
     count = num_processes or default_processes(job["arguments"], job["script"])
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
-    view, course = view_for(plot), Course()
+    view, run = view_for(plot), RunState()
     with Interrupts() as interrupts:
         with Ranks(job, count, env or {}, is_silent=view.is_silent, interrupts=interrupts) as ranks:
-            _follow(ranks, view, course, interrupts)
-        view.close(course)
+            _follow(ranks, view, run, interrupts)
+        view.close(run)
     failure = failure_of(ranks)
     if failure is not None and interrupts.count < 2:
         raise failure
     if interrupts.count:
-        raise KeyboardInterrupt(f"after step {course.status.step}; the same call resumes")
-    path = None if course.output_dir is None else Path(course.output_dir)
-    return TrainingResult(path, course.metrics(), course.log_history, course.status.step, count)
+        raise KeyboardInterrupt(f"after step {run.status.step}; the same call resumes")
+    path = None if run.output_dir is None else Path(run.output_dir)
+    return TrainingResult(path, run.metrics(), run.log_history, run.status.step, count)
 
 
-def _follow(ranks: Ranks, view: View, course: Course, interrupts: Interrupts) -> None:
-    """Show everything until all ranks have left, and hand interrupts on to them."""
+def _follow(ranks: Ranks, view: View, run: RunState, interrupts: Interrupts) -> None:
+    """Show events and output until all ranks have exited, and pass interrupts on to the ranks."""
     answer = _Answer(ranks, interrupts)
     held: list[str] = []
     since = 0.0
     for kind, message in ranks.messages(answer):
         if kind == "event":
-            course.take(message)
-            view.show(course)
+            run.apply(message)
+            view.show(run)
         elif held or ranks.failed or is_error(message):
-            held.append(message)  # told by the exception, unless the rank goes on
+            held.append(message)  # the exception has these lines, unless the rank continues
             since = since if len(held) > 1 else time.monotonic()
             if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
                 print("\n".join(held), flush=True)
                 held.clear()
         else:
-            # A notebook gathers what is printed in quick succession into one output.
+            # Without a flush, a notebook collects quick prints in one output.
             print(message, flush=not view.is_silent)
     if held and not ranks.failed:
         print("\n".join(held))
 
 
 class _Answer:
-    """Called several times a second: interrupts end the ranks, and a long end says who is still there."""
+    """Callback, called several times a second, that ends the ranks at an interrupt and reports slow exits."""
 
     def __init__(self, ranks: Ranks, interrupts: Interrupts) -> None:
         self._ranks, self._interrupts, self._given = ranks, interrupts, 0
@@ -101,7 +99,7 @@ class _Answer:
 
 
 _SECONDS_TO_FAIL = 5.0  # from the first line of an error to the end of its rank
-_SECONDS_TO_LEAVE = 30.0  # between two lines about ranks that have been asked to
+_SECONDS_TO_LEAVE = 30.0  # between two lines about slow exits
 _ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
     1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
@@ -112,18 +110,18 @@ _ANSWERS = {
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
-    """The job of a rank, as JSON can hold it. ValueError for what no rank could do."""
-    words = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
-    if isinstance(arguments, str) or (words is not None and flags):
+    """Return a rank's job for JSON; ValueError for arguments that no rank accepts."""
+    argv = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
+    if isinstance(arguments, str) or (argv is not None and flags):
         raise ValueError("expected a list of words, or names and values, got a string or both")
     if script is not None:
         if flags or isinstance(arguments, Mapping):
             raise ValueError("a script gets a list of words, as on a command line")
         if not Path(script).is_file():
             raise ValueError(f"script: {script} is not a file")
-    elif words is None and not arguments and not flags:
+    elif argv is None and not arguments and not flags:
         raise ValueError("expected arguments, for example model_name_or_path, data_path and output_dir")
-    values = words if words is not None else {**(arguments or {}), **flags}  # type: ignore[dict-item]
+    values = argv if argv is not None else {**(arguments or {}), **flags}  # type: ignore[dict-item]
     if isinstance(values, dict):
         if str(values.get("data_path")) == "-":
             raise ValueError("data_path='-': the ranks of fastsft.launch have no standard input; name a file")
@@ -136,9 +134,10 @@ def _job(
 
 
 def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
-    """One for each GPU that this machine shows, unless the arguments choose the CPU; at least one.
+    """Return the number of GPUs on this machine; 1 without GPU, or if the arguments choose the CPU.
 
-    One, too, for arguments that cannot be parsed, which that rank reports; a script's may be its own.
+    Also 1 for arguments that cannot be parsed, because the rank reports the error. A script's arguments may
+    be its own.
     """
     try:
         if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):

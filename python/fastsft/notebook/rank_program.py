@@ -1,6 +1,6 @@
-"""The program of a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
+"""Program for a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
 
-Reads its job as one line of JSON from standard input, which then stays open as long as the parent lives.
+Reads its job as a JSON line from standard input, which stays open as long as the parent lives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastsft.runtime.terminal import outlet
 
 
 def main() -> None:
-    """Do the job; status as of `python -m fastsft.train`."""
+    """Run the job; exit with the status of `python -m fastsft.train`."""
     job = json.loads(sys.stdin.buffer.readline())
     sys.stdout, sys.stderr = outlet(1, write_through=True), outlet(2, write_through=True)
     threading.Thread(target=_watch_parent, daemon=True).start()
@@ -35,14 +35,14 @@ def _train(arguments: Sequence[str] | Mapping[str, Any] | None) -> None:
     train(arguments)
 
 
-def _run(script: str, words: list[str]) -> None:
-    sys.argv = [script, *words]
+def _run(script: str, argv: list[str]) -> None:
+    sys.argv = [script, *argv]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")
 
 
 def _watch_parent() -> None:
-    """Leave as after a SIGTERM when the parent is gone: with a checkpoint, if there is something to save."""
+    """Send SIGTERM to this process when the parent is gone, so that the run saves a checkpoint."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

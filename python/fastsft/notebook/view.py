@@ -1,14 +1,17 @@
-"""A run as the cell of a notebook shows it, or as text elsewhere."""
+"""State and result of a run, shown in a notebook cell or as text."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fastsft.notebook.run_progress import Course
-from fastsft.reporting.loss_panels import drawing
-from fastsft.reporting.status import status_text
+from fastsft.reporting.console_text import duration_text
+from fastsft.reporting.loss_history import LossHistory, drawing
+from fastsft.reporting.status import Status, status_text
 from fastsft.runtime.interactive import is_notebook
 
 if TYPE_CHECKING:
@@ -16,31 +19,60 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_DRAWINGS = 0.5
 _TEXT_WIDTH = 160
+_STATUS_NAMES = {item.name for item in fields(Status)}
 
 
-class View(Protocol):
-    """Display of the course of a run. is_silent: the ranks need not print it."""
+@dataclass
+class RunState:
+    """State of a run. output_dir: None until the run has begun. has_step: a step has ended."""
 
-    is_silent: bool
+    status: Status = field(default_factory=Status)
+    log_history: list[dict[str, Any]] = field(default_factory=list)
+    output_dir: str | None = None
+    has_step: bool = False
 
-    def show(self, course: Course) -> None: ...
-    def close(self, course: Course) -> None: ...
+    def apply(self, event: dict[str, Any]) -> None:
+        """Apply an event from `ProgressEvents`."""
+        if "status" in event:
+            values = {name: value for name, value in event["status"].items() if name in _STATUS_NAMES}
+            self.status = Status(**values)
+        match event["event"]:
+            case "begin":
+                self.output_dir, self.log_history = event["output_dir"], event["log_history"]
+            case "log":
+                self.log_history.append(event["entry"])
+            case "step":
+                self.has_step = True
+
+    def history(self) -> LossHistory:
+        """Return the curves."""
+        return LossHistory.of(self.log_history)
+
+    def metrics(self) -> dict[str, float]:
+        """Return metrics from the run's last log; {} before."""
+        last: dict[str, Any] = next(
+            (entry for entry in reversed(self.log_history) if "train_runtime" in entry), {}
+        )
+        return {name: value for name, value in last.items() if name != "step"}
 
 
-class TextView:
-    """Leaves it to the lines that rank 0 prints."""
+class View:
+    """Base class for views in the process that started a run; rank 0 prints lines itself.
+
+    is_silent: True if the ranks must not print.
+    """
 
     is_silent = False
 
-    def show(self, course: Course) -> None:
-        """Nothing."""
+    def show(self, run: RunState) -> None:
+        """Show the state after an event."""
 
-    def close(self, course: Course) -> None:
-        """Nothing."""
+    def close(self, run: RunState) -> None:
+        """Show the state at the end."""
 
 
-class NotebookView:
-    """One output of the cell that is drawn again: a bar, the newest numbers, the loss."""
+class NotebookView(View):
+    """View that redraws a cell's output: a bar, the newest numbers, the loss."""
 
     is_silent = True
 
@@ -48,20 +80,19 @@ class NotebookView:
         self._handle: DisplayHandle | None = None
         self._drawn_at = 0.0
 
-    def show(self, course: Course) -> None:
-        """Draw, twice a second at most; not before the first step, while the start page is still printed."""
-        if course.has_moved and time.monotonic() - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS:
-            self._draw(course)
+    def show(self, run: RunState) -> None:
+        """Draw at most twice a second, and not before the first step, while the start page is printed."""
+        if run.has_step and time.monotonic() - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS:
+            self._draw(run)
 
-    def close(self, course: Course) -> None:
-        """Draw the end."""
-        if course.output_dir is not None:
-            self._draw(course)
+    def close(self, run: RunState) -> None:
+        if run.output_dir is not None:
+            self._draw(run)
 
-    def _draw(self, course: Course) -> None:
+    def _draw(self, run: RunState) -> None:
         from IPython.display import HTML, display
 
-        picture = HTML(course_html(course))
+        picture = HTML(run_html(run))
         if self._handle is None:
             self._handle = display(picture, display_id=True)
         else:
@@ -69,24 +100,79 @@ class NotebookView:
         self._drawn_at = time.monotonic()
 
 
-def course_html(course: Course) -> str:
-    """Bar, numbers and curves; fits light and dark notebooks."""
-    status = course.status
+def run_html(run: RunState) -> str:
+    """Return bar, numbers and curves; they fit light and dark notebooks."""
+    status = run.status
     bar = f'value="{status.step}" max="{max(status.max_steps, 1)}"'
     return (
         f'<div><progress {bar} style="width:100%"></progress>'
-        f'<div style="font-variant-numeric:tabular-nums">{escape(course_text(course))}</div>'
-        f"{drawing(course.history(), status.max_steps, only_loss=True)}</div>"
+        f'<div style="font-variant-numeric:tabular-nums">{escape(run_text(run))}</div>'
+        f"{drawing(run.history(), status.max_steps, only_loss=True)}</div>"
     )
 
 
-def course_text(course: Course) -> str:
-    """The current phase, the step, and the newest numbers."""
-    status = course.status
+def run_text(run: RunState) -> str:
+    """Return the phase, the step, and the newest numbers."""
+    status = run.status
     parts = [status.phase, f"step {status.step:,} of {status.max_steps:,}", status_text(status, _TEXT_WIDTH)]
     return ", ".join(part for part in parts if part)
 
 
 def view_for(plot: bool) -> View:
-    """A notebook's own view when the process is a kernel and `plot` is wanted, else text."""
-    return NotebookView() if plot and is_notebook() else TextView()
+    """Return a notebook view if `plot` in a notebook, else a text view."""
+    return NotebookView() if plot and is_notebook() else View()
+
+
+class LossPlot:
+    """Curves of a run, which a notebook shows. svg: an element for each panel."""
+
+    def __init__(self, log_history: Iterable[Mapping[str, Any]]) -> None:
+        self.history = LossHistory.of(log_history)
+        self.svg = drawing(self.history)
+
+    def _repr_html_(self) -> str:
+        return self.svg or "nothing was logged"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run.
+
+    path: its directory; None if nothing was trained (--check_data). metrics: from its last log.
+    """
+
+    path: Path | None
+    metrics: dict[str, float]
+    log_history: list[dict[str, Any]] = field(repr=False)
+    global_step: int
+    num_processes: int
+
+    @property
+    def training_loss(self) -> float | None:
+        """Mean loss over all steps, or None."""
+        return self.metrics.get("train_loss")
+
+    def plot(self) -> LossPlot:
+        """Return curves for loss, learning rate and gradient norm; a notebook shows them."""
+        return LossPlot(self.log_history)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in self._facts()
+        )
+        return f"<table>{rows}</table>"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<10} {text}" for name, text in self._facts())
+
+    def _facts(self) -> Iterable[tuple[str, str]]:
+        yield "model", str(self.path)
+        ranks = f"{self.num_processes} rank{'s' if self.num_processes > 1 else ''}"
+        yield "steps", f"{self.global_step:,} on {ranks}"
+        if "train_runtime" in self.metrics:
+            yield "time", duration_text(self.metrics["train_runtime"])
+        if self.training_loss is not None:
+            yield "mean loss", f"{self.training_loss:.4f}"
+        for name, curve in LossHistory.of(self.log_history).evaluations.items():
+            if (best := curve.best()) is not None:
+                yield f"{name} loss", f"{best[1]:.4f} at step {best[0]:,}"

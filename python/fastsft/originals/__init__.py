@@ -1,1 +1,1 @@
-"""Check that what a script hands over, or has left in a library, is what that library's own files say."""
+"""Compare library code, as a script has left it, with the library's source files."""

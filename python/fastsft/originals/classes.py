@@ -15,7 +15,7 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# The code of methods that Python generates for a dataclass: no file has it.
+# The code name of methods that Python generates for a dataclass: no file has it.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
 # transformers copies methods of a base into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."

@@ -84,7 +84,7 @@ def source_of(name: str) -> ModuleSource:
 
 
 def nested_codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code objects inside of `code`, at any depth."""
+    """Yield the code objects inside `code`, at any depth."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -149,7 +149,7 @@ def _last_name(decorator: ast.expr) -> str:
 
 
 def names_in(module: str) -> set[str]:
-    """Return all names in functions of a module of transformers, which need not be imported."""
+    """Return all names in the functions of a transformers module, which need not be imported."""
     code = _compiled(module)
     functions = [] if code is None else nested_codes(code)
     return {name for part in functions if part.co_flags & inspect.CO_OPTIMIZED for name in part.co_names}
@@ -166,7 +166,7 @@ def imported_by(module: str) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def _compiled(module: str) -> CodeType | None:
-    """Compile a module of transformers without running it; None if it is not installed."""
+    """Compile a transformers module without running it; None if it is not installed."""
     spec = importlib.util.find_spec("transformers")
     folders = (spec.submodule_search_locations if spec is not None else None) or []
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Refuse functions and classes of libraries that transformers' Trainer calls, and fastsft's does not.
+"""Refuse replaced library functions and classes that transformers' Trainer calls, and fastsft's does not.
 
 A script that replaces one of them changes what is trained there, and nothing here.
 """
@@ -17,7 +17,7 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import KERNELS_OF_TORCH
 
 _MAX_LAYERS = 8
-# Files of the step and of loading whose imported modules count.
+# Files that load batches and compute a step: the modules that they import count.
 _OF_MODULES = (
     "transformers.trainer", "transformers.trainer_pt_utils", "transformers.trainer_utils",
     "transformers.optimization", "transformers.data.data_collator", "accelerate.accelerator",
@@ -101,7 +101,7 @@ _TRAINING = (
 )  # fmt: skip
 _SMOOTHING = (_Functions("leave label_smoothing_factor 0", "torch.nn.functional", "torch", ("log_softmax",)),)
 
-# The function of transformers for each lr_scheduler_type.
+# transformers' function for each lr_scheduler_type.
 _SCHEDULES = {
     "linear": "get_linear_schedule_with_warmup",
     "cosine": "get_cosine_schedule_with_warmup",
@@ -144,7 +144,7 @@ _ARGUMENTS = _Class(
 # Their effect is in the fields, which are copied from an object of transformers' class.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
-# Dispatch keys under which a step computes; torch itself registers others of its operations in Python.
+# Dispatch keys under which a step computes.
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
     "CompositeImplicitAutograd", "AutocastCPU", "AutocastCUDA",

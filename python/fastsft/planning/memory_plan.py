@@ -1,6 +1,6 @@
-"""Memory of a run, planned before it begins: tokens of a micro-batch and what backward computes again.
+"""Memory plan: bytes by purpose for a token budget and a recompute policy.
 
-The bytes come from the engine's own description of itself (csrc/train/memory.h).
+The bytes come from the engine's description of itself (csrc/train/memory.h).
 """
 
 from __future__ import annotations
@@ -9,54 +9,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastsft.planning.gpus import Gpu
-from fastsft.planning.state_options import default_state_options
+from fastsft.arguments.device_fields import FLOAT32_MASTERS
+from fastsft.arguments.engine_flags import default_state_options
+from fastsft.planning.devices import Gpu
 
 if TYPE_CHECKING:
     from fastsft import _C
 
 
 @dataclass(frozen=True)
-class Workload:
-    """The most of one rank: tokens, labels and longest conversation of a micro-batch; the same of a step."""
+class BatchShape:
+    """Upper bounds for a rank: tokens, labels and max_seqlen per micro-batch; tokens and labels per step."""
 
     tokens: int = 0
     labels: int = 0
-    longest: int = 0
+    max_seqlen: int = 0
     step_tokens: int = 0
     step_labels: int = 0
     micro_batches: int = 1
 
     def shapes(self) -> dict[str, tuple[int, int, int]]:
-        """The arguments of `_C.plan_memory` and `_C.Engine.reserve`."""
+        """Return arguments of `_C.plan_memory` and `_C.Engine.reserve`."""
         return {
-            "micro_batch": (self.tokens, self.labels, self.longest),
+            "micro_batch": (self.tokens, self.labels, self.max_seqlen),
             "step": (self.step_tokens, self.step_labels, self.micro_batches),
         }
 
     @classmethod
-    def full(cls, tokens: int, longest: int, micro_batches: int = 1) -> Workload:
-        """Micro-batches of `tokens` tokens, all of them learned."""
+    def full(cls, tokens: int, max_seqlen: int, micro_batches: int = 1) -> BatchShape:
+        """Return micro-batches with `tokens` tokens, which are all targets."""
         step = tokens * micro_batches
-        return cls(tokens, tokens, min(longest, tokens), step, step, micro_batches)
+        return cls(tokens, tokens, min(max_seqlen, tokens), step, step, micro_batches)
 
 
-class CalledSizes(Protocol):
+class GenericSizes(Protocol):
     """Layout of a generic model, and estimated bytes of its activations by purpose."""
 
     @property
     def layout(self) -> _C.GenericModel: ...
     def whole_bytes(self) -> int: ...
-    def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> Mapping[str, int]: ...
+    def parts(self, recompute: str, tokens: int, labels: int, max_seqlen: int) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Settings that a rank's bytes depend on. node_size: ranks that hybrid strategies shard over, 0: all.
+class EngineSettings:
+    """Settings that the bytes of a rank depend on.
 
-    called: what is known of a model that is not native, else None.
+    node_size: ranks that hybrid strategies shard over; 0: all ranks.
+    generic: layout and activation sizes of a generic model; None for a native one.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
-    gpu: whose speed decides between plans that fit; None: not known.
+    gpu: GPU whose speed decides between plans that fit; None: unknown.
     """
 
     config_json: str
@@ -65,71 +67,69 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     node_size: int = 0
-    called: CalledSizes | None = None
+    generic: GenericSizes | None = None
     adapters: _C.AdapterOptions | None = None
     gpu: Gpu | None = None
     attention_kernel: str = "flash2"
 
     @property
     def may_reduce_once(self) -> bool:
-        """Ranks share gradients that can be kept whole until a step's last micro-batch."""
+        """True if ranks shard gradients, and could keep them whole until the last micro-batch of a step."""
         shared = self.world_size > 1 and self.state.strategy != "no_shard"
         return shared and self.state.grad_dtype == "float32"
 
-    def with_generic(self, sizes: CalledSizes | None) -> Setting:
+    def with_generic(self, sizes: GenericSizes | None) -> EngineSettings:
         """Return a copy with the activation estimates of a generic model."""
-        return replace(self, called=sizes)
+        return replace(self, generic=sizes)
 
-    def with_state(self, **changes: Any) -> Setting:
-        """The same with other state options."""
+    def with_state(self, **changes: Any) -> EngineSettings:
+        """Return a copy with other state options."""
         return replace(self, state=self.state.replace(**changes))
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank by what they are for, and the choices that they follow from.
+    """Bytes of one rank by purpose, and the choices that they follow from.
 
-    parts and outside: on its device, which may be the CPU. host: page-locked with a GPU. work: what it is
-    planned for.
+    parts, outside: on its device, which may be the CPU. host: page-locked host memory of a GPU run. work: the
+    batch shape that was planned.
     """
 
-    setting: Setting
+    setting: EngineSettings
     recompute: str
     token_budget: int
     parts: dict[str, int]
     outside: int
     host: int = 0
-    work: Workload = Workload()
+    work: BatchShape = BatchShape()
 
     @property
     def total(self) -> int:
-        """The most bytes of the device at one time."""
+        """Peak bytes of the device."""
         return sum(self.parts.values()) + self.outside
 
     @property
     def state(self) -> int:
-        """Parameters, gradients and optimizer state of the device."""
+        """Bytes of parameters, gradients and optimizer state on the device."""
         return sum(self.parts[name] for name in ("parameters", "gradients", "optimizer"))
 
     @property
     def staging(self) -> int:
-        """Bytes of host memory that this rank copies its part of a checkpoint to; not in `total`.
+        """Host bytes to which this rank copies its part of a checkpoint; not in `total`.
 
-        They are those of offloaded float32 masters and moments: with a GPU page-locked, and each piece a
-        power of two. Where they are not there, training waits for saves instead (checkpoint/saver.py).
+        As many as for offloaded float32 masters and moments: with a GPU, page-locked pieces whose sizes are
+        powers of two. If the host has no room for them, training waits for saves (checkpoint/saver.py).
         """
-        held = self.setting.with_state(
-            strategy="full_shard", compute_dtype="bfloat16", master_dtype="float32", offload=True
-        )
+        held = self.setting.with_state(strategy="full_shard", offload=True, **FLOAT32_MASTERS)
         on_host, on_device = (
-            plan_memory(replace(setting, node_size=0), "none", 0, Workload())
+            plan_memory(replace(setting, node_size=0), "none", 0, BatchShape())
             for setting in (held, held.with_state(offload=False))
         )
         return on_host.parts["optimizer on the host"] + on_host.host - on_device.host
 
 
-def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workload) -> MemoryPlan:
-    """The plan for one recompute policy and one budget. ValueError for an unknown model or name."""
+def plan_memory(setting: EngineSettings, recompute: str, token_budget: int, work: BatchShape) -> MemoryPlan:
+    """Plan memory for one recompute policy and token budget. ValueError for an unknown model or name."""
     from fastsft import _C
 
     plan = _C.plan_memory(
@@ -143,9 +143,9 @@ def plan_memory(setting: Setting, recompute: str, token_budget: int, work: Workl
         threads=setting.threads,
         on_cpu=setting.device == "cpu",
         use_cudnn=setting.attention_kernel in ("auto", "cudnn"),
-        model=None if setting.called is None else setting.called.layout,
+        model=None if setting.generic is None else setting.generic.layout,
     )
     parts = dict(plan.parts)
-    if setting.called is not None:
-        parts.update(setting.called.parts(recompute, work.tokens, work.labels, work.longest))
+    if setting.generic is not None:
+        parts.update(setting.generic.parts(recompute, work.tokens, work.labels, work.max_seqlen))
     return MemoryPlan(setting, recompute, token_budget, parts, plan.outside, plan.host, work)

@@ -1,4 +1,4 @@
-"""The length of a run, and the rows of each step (docs/spec/trainer_semantics.md, sections 3 to 6)."""
+"""Length of a run, and the rows of each step (docs/spec/trainer_semantics.md, sections 3 to 6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastsft.data.token_rows import TokenRows
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Counts of a run: micro-batches and optimizer steps an epoch, steps and epochs in all."""
+    """Counts of a run: micro-batches and steps per epoch, steps and epochs in all."""
 
     micro_batches: int
     steps_per_epoch: int
@@ -28,7 +28,7 @@ class RunPlan:
 
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
-        """From the arguments and the size of the data set. ValueError when there is nothing to train on."""
+        """Count from the arguments and the number of rows. ValueError if there is nothing to train on."""
         if num_rows == 0:
             raise ValueError(
                 "train_dataset is empty: expected at least one row, got 0; check the file that it was read "
@@ -58,9 +58,9 @@ class RunPlan:
 def step_source(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
 ) -> _C.StepSource:
-    """Cuts the optimizer steps of a run over ranks and micro-batches of at most `token_budget` tokens.
+    """Return the step source, which divides rows over ranks and micro-batches of `token_budget` tokens.
 
-    cost: of a conversation, linear and quadratic in its tokens; evens out what ranks compute.
+    cost: linear and quadratic compute cost per conversation token, which balances the ranks.
     """
     return _C.StepSource(
         rows.lengths,
@@ -80,9 +80,10 @@ def single_step(
     token_budget: int,
     cost: tuple[float, ...],
 ) -> _C.GroupPlan:
-    """This rank's part of one step: all rows of `native`, which are micro-batch by micro-batch, rank by rank.
+    """Plan this rank's part of a step with all rows in `native`, ordered by micro-batch, then by rank.
 
-    micro_batches: reference micro-batches of a rank, all of one size. The rest as for `step_source`.
+    micro_batches: transformers' micro-batches per rank, with equal sizes. Other arguments as in
+    `step_source`.
     """
     source = _C.StepSource(
         native.lengths(),
@@ -105,21 +106,20 @@ def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...])
     }
 
 
-# Enough steps to know a run by.
-_SUMMARY_STEPS = 200
+_SUMMARY_STEPS = 200  # enough to know how rows of the run pack
 
 
 def packing_summary(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
 ) -> _C.PackingSummary:
-    """The cut of the first steps of epoch 0, over all ranks (csrc/data/step_source.h)."""
+    """Summarize how the first steps of epoch 0 pack, over all ranks (csrc/data/step_source.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
     return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))
 
 
 class LongestRows(NamedTuple):
-    """Bounds for every step of a run: tokens and labels of one row, tokens of a rank in one step."""
+    """Upper bounds for all steps: tokens and labels per row, tokens per rank and step."""
 
     tokens: int
     labels: int
@@ -127,9 +127,9 @@ class LongestRows(NamedTuple):
 
 
 def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
-    """Of all rows that are learned from: a step may take the longest ones together."""
-    learned = rows.target_counts > 0
-    lengths, labels = rows.lengths[learned], rows.target_counts[learned]
+    """Return the bounds of rows with targets; a step may draw the longest rows together."""
+    has_targets = rows.target_counts > 0
+    lengths, labels = rows.lengths[has_targets], rows.target_counts[has_targets]
     if not len(lengths):
         return LongestRows(0, 0, 0)
     count = min(args.train_batch_size * args.gradient_accumulation_steps, len(lengths))
@@ -138,7 +138,7 @@ def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
 
 
 class EpochGroups:
-    """The accumulation groups of one epoch, as this rank computes them. source: of `step_source`."""
+    """This rank's steps in an epoch. source: from `step_source`; None if only the order is read."""
 
     def __init__(
         self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource | None
@@ -151,11 +151,11 @@ class EpochGroups:
 
     @cached_property
     def order(self) -> npt.NDArray[np.int64]:
-        """Rows of the epoch, before they are dealt to ranks."""
+        """Row order of the epoch, before rows are dealt to ranks."""
         return epoch_order(self.args, self._rows, self._epoch)
 
     def reference(self, step: int) -> list[list[list[int]]]:
-        """Rows of optimizer step `step` as transformers deals them: [rank][micro-batch][row]."""
+        """Return the rows of `step` as transformers deals them: [rank][micro-batch][row]."""
         args = self.args
         return _C.reference_group(
             self.order, step, args.gradient_accumulation_steps, args.train_batch_size, args.world_size,
@@ -163,21 +163,21 @@ class EpochGroups:
         )  # fmt: skip
 
     def input_tokens(self, step: int) -> int:
-        """Tokens of the rows of all ranks in `step`, as include_num_input_tokens_seen counts them."""
-        taken = [row for rank in self.reference(step) for batch in rank for row in batch]
+        """Return the tokens of all ranks in `step`, as include_num_input_tokens_seen counts them."""
+        dealt = [row for rank in self.reference(step) for batch in rank for row in batch]
         if self.args.include_num_input_tokens_seen == "non_padding":
-            return int(self._rows.lengths[taken].sum())
-        return int(self._rows.item_lengths()[taken].sum())
+            return int(self._rows.lengths[dealt].sum())
+        return int(self._rows.item_lengths()[dealt].sum())
 
     def done_after(self, step: int) -> int:
-        """Reference micro-batches of a rank that are done after optimizer step `step`."""
+        """Return how many of transformers' micro-batches a rank has done after `step`."""
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def size_of(self, step: int) -> int:
-        """Reference micro-batches of a rank in optimizer step `step`: fewer at the end of an epoch."""
+        """Return how many of transformers' micro-batches `step` has: fewer at an epoch's end."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> _C.GroupPlan:
-        """This rank's padding-free micro-batches and loss weights of optimizer step `step`."""
-        assert self.source is not None  # of orders alone nothing is cut
+        """Plan this rank's padding-free micro-batches and loss weights of `step`."""
+        assert self.source is not None
         return self.source.plan(self.order, step, self.args.process_index)

@@ -1,7 +1,7 @@
-"""Tokens per second of a run on GPUs, predicted from its plan: bytes and operations over assumed rates.
+"""Predicted tokens per second on GPUs: a memory plan's bytes and operations, divided by assumed rates.
 
-The rates are assumed, not measured: `Rates` has them in one place. benchmarks/bench_step.py prints what it
-measured next to what this module predicts (docs/gpu.md).
+`Rates` holds the rates, which are assumed, not measured. benchmarks/bench_step.py prints measurements next to
+these predictions (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fastsft.planning.gpus import PCIE_LINK, Gpu
+from fastsft.planning.devices import PCIE_LINK, Gpu
 from fastsft.planning.memory_plan import MemoryPlan
 
-_SECONDS_OF_A_KERNEL = 1.4e-6  # between two kernels of a stream
-_KERNELS_OF_A_LAYER = 36
-# Shares of the traffic of gradients that products of the same kernel do not hide.
-_OF_ADDING, _OF_WRITING = 0.55, 0.4
-_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" is counted as flash2 before it has measured
+_KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
+_KERNELS_PER_LAYER = 36
+# Shares of the gradients' memory traffic that the GEMM in the same kernel does not hide.
+_ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
+_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto", before its measurement, counts as flash2
 _CAP = "attn_logit_softcapping"
-_BACKWARD = 2 / 3  # of what a micro-batch computes
+_BACKWARD = 2 / 3  # share of a micro-batch's computation
 
 
 @dataclass(frozen=True)
 class Rates:
     """Shares of a data sheet's figures that kernels sustain.
 
-    products: at 8,192 tokens in a micro-batch. newer_attention: of cuDNN, FA3 and FA4. link: of NVLink's
-    figure, as a collective's bus bandwidth.
-    contention: what products lose next to a collective, as a share of its time.
+    products: GEMMs with 8,192 tokens in a micro-batch. newer_attention: cuDNN, FA3 and FA4. link: bus
+    bandwidth of a collective, as a share of NVLink's figure. contention: time that GEMMs lose while a
+    collective runs, as a share of the collective's time.
     """
 
     products: float = 0.708
@@ -43,7 +43,7 @@ class Rates:
     contention: float = 0.35
 
     def products_at(self, tokens: int) -> float:
-        """Twice the tokens of a micro-batch bring products 1.25% more, as tiles fill the device better."""
+        """Return the GEMM rate for a micro-batch: twice the tokens fill the device better, for 1.25% more."""
         doublings = math.log2(max(tokens, 1) / 8192)
         return self.products * (1 + 0.0125 * max(-4.0, min(1.0, doublings)))
 
@@ -52,7 +52,7 @@ LOW, CENTRAL, HIGH = Rates(products=0.667), Rates(), Rates(products=0.748)
 
 
 class Prediction(NamedTuple):
-    """seconds: of a token on one GPU, by what they are for. mfu: share of the data sheet's FLOP/s."""
+    """Predicted speed. seconds: per token and GPU, by purpose. mfu: share of the data sheet's FLOP/s."""
 
     seconds: dict[str, float]
     tokens_per_second: float
@@ -60,11 +60,11 @@ class Prediction(NamedTuple):
 
 
 def why_not(plan: MemoryPlan) -> str:
-    """Why there is no prediction for this plan, "" if there is one."""
+    """Return why this plan cannot be predicted, or ""."""
     from fastsft import _C
 
     setting, state = plan.setting, plan.setting.state
-    if setting.called is not None:
+    if setting.generic is not None:
         return "it knows models with a native engine only"
     if state.compute_dtype == "float32":
         return "it is made for bfloat16 and float16 compute"
@@ -85,15 +85,16 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
         raise ValueError(f"no prediction of speed: {reason}")
     model = _Model(plan)
     bandwidth = gpu.bandwidth * rates.elementwise
-    again = model.recomputed(plan.recompute)
+    recomputed = model.recomputed(plan.recompute)
     compute = {
-        "products": (model.products + again.products) / (gpu.flops * rates.products_at(plan.work.tokens)),
+        "products": (model.products + recomputed.products)
+        / (gpu.flops * rates.products_at(plan.work.tokens)),
         "attention": model.attention
-        * _seconds_of_attention(rates, again.attention, newer=model.kernel in _NEWER_KERNELS)
+        * _attention_seconds(rates, recomputed.attention, newer=model.kernel in _NEWER_KERNELS)
         / gpu.flops,
-        "element-wise": (model.elementwise + again.elementwise) / bandwidth,
+        "element-wise": (model.elementwise + recomputed.elementwise) / bandwidth,
         "head and embedding": model.head_bytes / bandwidth,
-        "gaps between kernels": model.layers * _KERNELS_OF_A_LAYER * _SECONDS_OF_A_KERNEL / plan.work.tokens,
+        "gaps between kernels": model.layers * _KERNELS_PER_LAYER * _KERNEL_GAP / plan.work.tokens,
     }
     streams = gpu.bandwidth * rates.streams
     compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
@@ -104,26 +105,26 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     return Prediction(seconds, ranks / total, (model.products + 3 * model.attention) / total / gpu.flops)
 
 
-def _seconds_of_attention(rates: Rates, again: float, *, newer: bool) -> float:
-    """Of a forward and backward pass, for one FLOP of a forward pass at the data sheet's rate."""
+def _attention_seconds(rates: Rates, recomputed: float, *, newer: bool) -> float:
+    """Return the time of forward and backward, in units of a forward pass at the data sheet's rate."""
     if newer:
-        return (1 + again) / rates.newer_attention_forward + 2.5 / rates.newer_attention_backward
-    return (1 + again) / rates.attention_forward + 2.5 / rates.attention_backward
+        return (1 + recomputed) / rates.newer_attention_forward + 2.5 / rates.newer_attention_backward
+    return (1 + recomputed) / rates.attention_forward + 2.5 / rates.attention_backward
 
 
 def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, compute: float) -> dict[str, float]:
-    """Seconds that collectives add to a token: products next to them are slower, the excess waits."""
+    """Return the seconds per token that collectives add: slower GEMMs next to them, and waits."""
     ranks = plan.setting.world_size
     if ranks == 1:
         return {}
     link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
     state, strategy = plan.setting.state, plan.setting.state.strategy
-    # Sums over ranks are float32, and an all-reduce is twice a reduce-scatter.
+    # Gradients are reduced in float32; an all-reduce moves twice the bytes of a reduce-scatter.
     reduced = 4 * model.trained * (2 if strategy == "no_shard" else 1)
-    # no_shard has whole gradients, which are reduced once where they are float32.
-    each = state.sync_each_batch and (strategy != "no_shard" or state.grad_dtype != "float32")
-    reductions = reduced / (tokens if each else step_tokens)
+    # no_shard keeps whole gradients, and reduces float32 ones once per step.
+    every_batch = state.sync_each_batch and (strategy != "no_shard" or state.grad_dtype != "float32")
+    reductions = reduced / (tokens if every_batch else step_tokens)
     if strategy == "full_shard":
         moved = 2 * 2 * model.parameters / tokens + reductions
     elif strategy == "shard_grad_op":
@@ -132,13 +133,13 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
         moved = reductions
     seconds = moved / link
     waits = max(0.0, seconds - compute)
-    if not each:  # next to the backward pass of a step's last micro-batch
+    if not every_batch:  # overlaps only the backward pass of a step's last micro-batch
         waits = max(waits, (reduced / link - _BACKWARD * compute * tokens) / step_tokens)
     return {"collectives": rates.contention * min(seconds, compute) + waits}
 
 
-class _Again(NamedTuple):
-    """Operations, attention in forwards, and bytes of a token that backward computes again."""
+class _Recomputed(NamedTuple):
+    """Work per token that backward recomputes: GEMM FLOPs, attention forwards, element-wise bytes."""
 
     products: float = 0.0
     attention: float = 0.0
@@ -146,7 +147,7 @@ class _Again(NamedTuple):
 
 
 class _Model:
-    """Operations and bytes of a token, forward and backward, from the configuration of the plan."""
+    """FLOPs and bytes per token, forward and backward, from the model configuration of a plan."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         from fastsft import _C
@@ -157,13 +158,13 @@ class _Model:
         self.parameters = self.trained = _C.count_parameters(setting.config_json)
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear
-        if setting.adapters:  # a frozen matrix has two products of three: no gradient of its own
+        if setting.adapters:  # a frozen matrix needs no weight gradient: two GEMMs of three
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
         self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]  # forward
-        length = max(plan.work.longest, 1)
+        length = max(plan.work.max_seqlen, 1)
         window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-        # Forward: 1 of the 3.5 parts that conversation_cost counts.
+        # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
         self.attention = quadratic / 3.5 * (min(length, window) if window else length)
         self.layers: int = config["num_hidden_layers"]
         self.hidden: int = config["hidden_size"]
@@ -176,7 +177,7 @@ class _Model:
 
     @property
     def elementwise(self) -> float:
-        """Bytes of norms, rotary positions, SwiGLU and the copies around attention; bfloat16."""
+        """Bytes of norms, RoPE, SwiGLU and copies around attention, in bfloat16."""
         rope = 2 * (self.query + self.key)
         copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
         passes = 14 * self.hidden + 2 * rope + 8 * self.inner
@@ -184,37 +185,37 @@ class _Model:
 
     @property
     def head_bytes(self) -> float:
-        """Logits, their gradient and the embedding's rows."""
+        """Bytes of logits, their gradient and embedding rows."""
         return 14.0 * self.vocabulary + 30.0 * self.hidden
 
     @property
     def accumulated_bytes(self) -> float:
-        """Of a micro-batch: gradients are read and written, in float32 or on one rank by the products."""
+        """Bytes that a micro-batch reads and writes to accumulate gradients; on one rank, GEMMs do."""
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
         if self.state.grad_dtype == "float32" or in_products:
-            return 2 * self.state.grad_itemsize * _OF_ADDING * self.trained
-        return (4 * _OF_WRITING + 8) * self.trained
+            return 2 * self.state.grad_itemsize * _ADD_SHARE * self.trained
+        return (4 * _WRITE_SHARE + 8) * self.trained
 
     @property
     def optimizer_bytes(self) -> float:
-        """Of a step on one rank: master, optimizer state, gradient and its norm, bfloat16 weight."""
+        """Bytes of a rank's update: master, optimizer state, gradient and its norm, bfloat16 weight."""
         gradient = self.state.grad_itemsize
         moment = 2 if self.state.optim_dtype == "bfloat16" else 4
         kept = {"adamw": 4 * moment, "adamw_8bit": 4, "sgd": 0, "adafactor": 3 * gradient}[
             self.state.optimizer
         ]
-        copied = self.state.itemsize if self.state.master_itemsize == 4 else 0  # of a whole master
+        copied = self.state.itemsize if self.state.master_itemsize == 4 else 0  # split masters need no copy
         master = 8 + copied
         held: int = 1 if self.state.strategy == "no_shard" else self.ranks
         return float((master + kept + 2 * gradient) * self.trained / held)
 
-    def recomputed(self, policy: str) -> _Again:
-        """Work that `policy` adds to a token (docs/decisions.md)."""
-        if policy == "selective":  # written by the backward passes of norms and SwiGLU
-            return _Again(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
-        if policy == "gate_up":  # and one norm by itself
-            again = 2.0 * self.layers * (3 * self.hidden + self.inner)
-            return _Again(4.0 * self.layers * self.hidden * self.inner, 0.0, again)
+    def recomputed(self, policy: str) -> _Recomputed:
+        """Return the work per token that `policy` adds (docs/decisions.md)."""
+        if policy == "selective":  # backward of norms and SwiGLU writes their outputs again
+            return _Recomputed(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
+        if policy == "gate_up":  # selective, and a norm
+            elementwise = 2.0 * self.layers * (3 * self.hidden + self.inner)
+            return _Recomputed(4.0 * self.layers * self.hidden * self.inner, 0.0, elementwise)
         if policy == "block":
-            return _Again(self.blocks, 1.0, self.elementwise / 2)
-        return _Again()
+            return _Recomputed(self.blocks, 1.0, self.elementwise / 2)
+        return _Recomputed()

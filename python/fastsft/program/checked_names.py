@@ -20,8 +20,8 @@ from fastsft.originals.classes import (
 )
 from fastsft.originals.functions import described
 from fastsft.runtime.regular_files import read_json_object
+from fastsft.script_names.module_names import rebound_data_names, refuse_unused
 from fastsft.script_names.patched_libraries import refuse_patches
-from fastsft.script_names.rebound import rebound_data_names, refuse_unused
 
 if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM

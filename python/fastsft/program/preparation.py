@@ -23,9 +23,9 @@ from fastsft.ranks.process_group import join
 from fastsft.runtime.devices import use_device
 from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.timeouts import deadline
-from fastsft.script_names.rebound import is_rebound, rebound_data_names
+from fastsft.script_names.module_names import is_rebound, rebound_data_names
 from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
-from fastsft.trackers.registry import check_trackers
+from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.compat.overrides import check_best_of_run
 from fastsft.trainer.preflight import disable_evaluation, warn_of_no_evaluation

@@ -6,7 +6,7 @@ import re
 
 from fastsft.program.main import EXIT_ERROR, EXIT_PEER_LOST
 from fastsft.program.rank_processes import Ranks
-from fastsft.reporting.stop_reason import signal_name
+from fastsft.reporting.status import signal_name
 
 _SAID = re.compile(r"(?:rank \d+: )?error: (.*)", re.S)
 _TRACEBACK = "Traceback (most recent call last):"

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from fastsft.program.interrupts import Interrupts
 from fastsft.ranks.store import HeldPort
-from fastsft.reporting.progress_events import CONSOLE_VARIABLE, EVENTS_VARIABLE
+from fastsft.reporting.status import CONSOLE_VARIABLE, EVENTS_VARIABLE
 from fastsft.runtime.search_path import child_environment, python_command
 from fastsft.runtime.threads import TimedQueue
 

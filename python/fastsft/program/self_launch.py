@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.arguments.parsing.early_arguments import chooses_cpu
+from fastsft.arguments.parsing.call_arguments import chooses_cpu
 from fastsft.runtime.launch import launch
 from fastsft.runtime.search_path import child_environment
 from fastsft.runtime.terminal import say

@@ -176,7 +176,7 @@ class SettledArguments(Protocol):
     def output_dir(self) -> str | os.PathLike[str] | None: ...
     @property
     def device(self) -> torch.device: ...
-    def settled_values(self) -> dict[str, Any]: ...
+    def resolved_values(self) -> dict[str, Any]: ...
 
 
 def start_facts(args: SettledArguments, *others: object) -> Facts:
@@ -185,7 +185,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
     for given in others:
         assert dataclasses.is_dataclass(given)
         arguments |= {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
-    arguments |= args.settled_values()
+    arguments |= args.resolved_values()
     named = {f"--{name}": value for name, value in arguments.items() if name not in RANK_LOCAL}
     if args.save_on_each_node:
         del named["--output_dir"]  # of each machine's own disk

@@ -153,7 +153,7 @@ class StoreExchange:
         # Counted first: where the store cannot be reached, the ranks go on counting alike.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
-        self._store = own_store() if world_size > 1 else cast(BoundedStore, _Memory())
+        self._store = own_store() if world_size > 1 else cast(BoundedStore, _SingleRankStore())
 
     def post(self, kind: str, **content: object) -> None:
         """Post to the other ranks; `error` or `failed` in the content says that this rank failed.
@@ -333,32 +333,16 @@ def seconds(what: str, value: SupportsFloat | str) -> float:
     return number
 
 
-class _Memory:
-    """The store of a single rank."""
+class _SingleRankStore:
+    """The store of a single rank, whose calls need no thread."""
 
     def __init__(self) -> None:
-        self._content: dict[str, str] = {}
+        from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-    def run(self, work: Callable[[_Memory], T], limit_s: float) -> T:
-        return work(self)
+        self._store: Store = HashStore()
 
-    def set(self, key: str, value: str) -> None:
-        self._content[key] = value
-
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self._content for key in keys)
-
-    def get(self, key: str) -> str:
-        return self._content[key]
-
-    def multi_get(self, keys: list[str]) -> list[str]:
-        return [self._content[key] for key in keys]
-
-    def add(self, key: str, count: int) -> int:
-        return count
-
-    def delete_key(self, key: str) -> None:
-        self._content.pop(key, None)
+    def run(self, work: Callable[[Store], T], limit_s: float) -> T:
+        return work(self._store)
 
 
 def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:

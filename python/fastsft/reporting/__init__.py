@@ -1,1 +1,1 @@
-"""The output of a run for a person: a start page, progress, one line a log, an end page."""
+"""Output of a run for its user: start page, progress, log lines, curves and end page."""

@@ -1,57 +1,13 @@
-"""The curves of a run, from `log_history`."""
+"""Curves of a run: read from `log_history`, and drawn as SVG panels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Curve:
-    """Values over optimizer steps; steps grow, values are finite."""
-
-    steps: tuple[int, ...] = ()
-    values: tuple[float, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def best(self) -> tuple[int, float] | None:
-        """Step and value of the smallest one."""
-        return min(zip(self.steps, self.values, strict=True), key=lambda point: point[1], default=None)
-
-    def smoothed(self, span: float | None = None) -> Curve:
-        """Exponential mean over about `span` points to both sides, so that it does not lag.
-
-        span: default a twentieth of all points, at least 3.
-        """
-        keep = 1 - 1 / max(span or len(self) / 20, 3)
-        before = _decaying_sums(self.values, keep)
-        after = _decaying_sums(self.values[::-1], keep)[::-1]
-        weights = _decaying_sums((1.0,) * len(self), keep)
-        values = tuple(
-            (left + right - value) / (weight + other - 1)
-            for left, right, value, weight, other in zip(
-                before, after, self.values, weights, weights[::-1], strict=True
-            )
-        )
-        return Curve(self.steps, values)
-
-    def thinned(self, most: int = 1000) -> Curve:
-        """At most about `most` points: the smallest and largest of each stretch, so that no spike is lost."""
-        if len(self) <= most:
-            return self
-        stretch = math.ceil(2 * len(self) / most)
-        kept: list[int] = []
-        for begin in range(0, len(self), stretch):
-            indices = range(begin, min(begin + stretch, len(self)))
-            kept += sorted(
-                {min(indices, key=self.values.__getitem__), max(indices, key=self.values.__getitem__)}
-            )
-        return Curve(tuple(self.steps[i] for i in kept), tuple(self.values[i] for i in kept))
+from fastsft.reporting.chart import WIDTH, Curve, Line, line_chart
 
 
 @dataclass(frozen=True)
@@ -66,7 +22,7 @@ class LossHistory:
 
     @classmethod
     def of(cls, log_history: Iterable[Mapping[str, Any]]) -> LossHistory:
-        """From the entries of trainer_state.json; values that are not finite leave a gap."""
+        """Read the entries of trainer_state.json; values that are not finite leave a gap."""
         entries = [entry for entry in log_history if isinstance(entry.get("step"), int)]
         names = sorted({name for entry in entries for name in entry if _is_evaluation(name)})
         return cls(
@@ -79,18 +35,13 @@ class LossHistory:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to draw."""
+        """True if there is nothing to draw."""
         return not len(self.train) and not any(len(curve) for curve in self.evaluations.values())
 
     def last_step(self) -> int:
-        """0 when empty."""
+        """Return the last step that was logged; 0 if the history is empty."""
         curves = [self.train, *self.evaluations.values()]
         return max((curve.steps[-1] for curve in curves if len(curve)), default=0)
-
-
-def _decaying_sums(values: tuple[float, ...], keep: float) -> list[float]:
-    """At each place the sum of all values up to there, those further back the less."""
-    return list(accumulate(values, lambda total, value: keep * total + value))
 
 
 def _is_evaluation(name: str) -> bool:
@@ -108,12 +59,58 @@ def _curve(entries: list[Mapping[str, Any]], name: str) -> Curve:
 
 
 def _epochs(entries: list[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """The step nearest to each whole epoch that was passed, from the epochs of the logs."""
-    known = [
+    """Return the nearest step for each whole epoch, computed from logged epochs."""
+    logged = [
         (float(entry["epoch"]), entry["step"]) for entry in entries if entry.get("epoch") and entry["step"]
     ]
-    if not known:
+    if not logged:
         return ()
-    epoch, step = max(known, key=lambda pair: pair[1])
+    epoch, step = max(logged, key=lambda pair: pair[1])
     steps_per_epoch = step / epoch
     return tuple((number, round(number * steps_per_epoch)) for number in range(1, int(epoch + 1e-9) + 1))
+
+
+_TRAIN = "#4285f4"
+_EVALUATIONS = ("#e8710a", "#b8860b", "#c2185b", "#00838f")
+_RATE, _NORM = "#8e63ce", "#1e9e6a"
+_FEW = 40  # curves with fewer points need no smoothing
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart: title, lines, and height in pixels."""
+
+    title: str
+    lines: tuple[Line, ...]
+    height: int
+
+
+def panels(history: LossHistory) -> list[Panel]:
+    """Return the panels that have points, loss first."""
+    raw, smooth = history.train, history.train.smoothed()
+    many = len(raw) > _FEW
+    loss = [Line("train", raw, _TRAIN, 0.35 if many else 1.0, has_marks=not many)]
+    if many:
+        loss.append(Line("train, smoothed", smooth, _TRAIN))
+    for number, (name, curve) in enumerate(history.evaluations.items()):
+        loss.append(Line(name, curve, _EVALUATIONS[number % len(_EVALUATIONS)], has_marks=True))
+    all_panels = [
+        Panel("loss", tuple(loss), 296),
+        Panel("learning rate", (Line("learning rate", history.learning_rate, _RATE),), 146),
+        Panel("gradient norm", (Line("gradient norm", history.grad_norm, _NORM),), 146),
+    ]
+    return [panel for panel in all_panels if any(len(line.curve) for line in panel.lines)]
+
+
+def drawing(
+    history: LossHistory, last_step: int | None = None, *, only_loss: bool = False, width: int = WIDTH
+) -> str:
+    """Return the panels as SVG, each below the last. last_step: right end, default the last logged step."""
+    end = last_step or history.last_step()
+    shown = panels(history)[:1] if only_loss else panels(history)
+    return "".join(
+        line_chart(
+            panel.title, panel.lines, last_step=end, epochs=history.epochs, height=panel.height, width=width
+        )
+        for panel in shown
+    )

@@ -1,7 +1,9 @@
-"""`loss.html` and `loss.png` in the output directory, kept up to date while a run goes on."""
+"""`loss.html` and `loss.png`: a run's curves in its output directory."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,47 +12,49 @@ from typing import TYPE_CHECKING
 from fastsft import _C
 from fastsft.callbacks.callback import TrainerCallback
 from fastsft.ranks.output_directory import check_still_held
-from fastsft.reporting.durations import duration_text
-from fastsft.reporting.loss_history import LossHistory
-from fastsft.reporting.loss_page import loss_page
-from fastsft.reporting.loss_picture import has_matplotlib, loss_picture
-from fastsft.reporting.talk_command import talk_command
+from fastsft.reporting.chart import NARROW, WIDTH, Curve
+from fastsft.reporting.console_text import duration_text
+from fastsft.reporting.end_page import talk_command
+from fastsft.reporting.loss_history import LossHistory, Panel, drawing, panels
+from fastsft.reporting.page import card, html_page, html_text
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import write_output
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fastsft.arguments import TrainingArguments
     from fastsft.callbacks.callback import TrainerControl
     from fastsft.callbacks.state import TrainerState
 
 FINISHED = "finished"
 PAGE_NAME, PICTURE_NAME = "loss.html", "loss.png"
-# matplotlib takes most of a second; between two saves that follow each other quickly nobody looks.
+# Drawing with matplotlib takes most of a second, so saves in quick succession do not redraw.
 _SECONDS_BETWEEN = 20.0
+_PAGE_WIDTHS = {"wide": WIDTH, "narrow": NARROW}
+_PICTURE_INCHES, _DOTS_PER_INCH = 9.0, 110
 
 
 class LossReports(TrainerCallback):
-    """Writes the curves at saves, at the end, and when a run ends early; on global rank 0, with --plot_loss.
+    """Callback that writes the curves at saves and at the end, also if a run ends early.
 
-    A disk that refuses them is told once and costs nothing else.
+    Only global rank 0 writes, with --plot_loss. If the files cannot be written, a warning says so once.
     """
 
     def __init__(self, title: str, model: str = "") -> None:
-        """model: its directory, for the page."""
+        """Prepare to write. model: the model's directory, named on the page."""
         self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """The clock starts."""
         self._started = time.monotonic()
         self._written_at = -_SECONDS_BETWEEN
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Bring the curves up to date."""
         due = time.monotonic() - self._written_at >= _SECONDS_BETWEEN
         if due and state.global_step < state.max_steps:
             self._write(args, state, "running")
@@ -58,7 +62,6 @@ class LossReports(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """The whole run."""
         self._write(args, state, FINISHED if state.global_step >= state.max_steps else "stopped")
 
     def on_train_stopped(
@@ -70,7 +73,6 @@ class LossReports(TrainerCallback):
         reason: str = "",
         **_: object,
     ) -> None:
-        """As far as it came."""
         self._write(args, state, f"stopped: {reason}")
 
     def _write(self, args: TrainingArguments, state: TrainerState, outcome: str) -> None:
@@ -97,9 +99,9 @@ def write_loss_files(
     seconds: float,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """loss.html, and loss.png where matplotlib is installed, in `directory`. OSError when it takes none.
+    """Write loss.html, and loss.png if matplotlib is installed. OSError if `directory` takes no files.
 
-    about: further facts of the page, of `run_facts`.
+    about: additional cards, as from `run_facts`.
     """
     history = LossHistory.of(state.log_history)
     shown = {**facts(state, history, outcome, seconds), **(about or {})}
@@ -111,7 +113,7 @@ def write_loss_files(
         return
     try:
         picture = loss_picture(history, title)
-    except Exception as error:  # of a matplotlib that is broken, or set up in a way that it does not take
+    except Exception as error:  # matplotlib may be broken or misconfigured
         first = next(iter(str(error).splitlines()), "")
         warn_once(f"{PICTURE_NAME} is left out: matplotlib: {type(error).__name__}: {first}")
     else:
@@ -119,7 +121,7 @@ def write_loss_files(
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
-    """Settings that a curve cannot be read without."""
+    """Return settings that help to read the curves."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {
@@ -131,7 +133,7 @@ def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
 
 
 def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
-    """The text above the curves."""
+    """Return names and texts for the cards above the curves."""
     shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
     if state.epoch is not None:
         shown["epoch"] = f"{state.epoch:.2f}"
@@ -142,3 +144,86 @@ def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: floa
             shown[f"best {name} loss"] = f"{best[1]:.4f} at step {best[0]:,}"
     shown["time"] = duration_text(seconds)
     return shown
+
+
+def loss_page(
+    history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int, talk: str = ""
+) -> str:
+    """Return the page. facts: names and texts for the cards. talk: the chat command after the end."""
+    cards = "".join(card(html_text(name), html_text(value)) for name, value in facts.items())
+    end = max(history.last_step(), 0) or max_steps
+    drawn = {name: drawing(history, end, width=width) for name, width in _PAGE_WIDTHS.items()}
+    curves = "".join(
+        f'<div class="{name}">{text or "<p>nothing has been logged yet</p>"}</div>'
+        for name, text in drawn.items()
+    )
+    ending = f'<p class="talk">Talk to the model: <code>{html_text(talk)}</code></p>' if talk else ""
+    body = (
+        f"<h1>{html_text(title)}</h1><section class='cards'>{cards}</section>"
+        f'<main id="curves">{curves}</main>{ending}'
+    )
+    return html_page(title, body, ("points", _points(history)), ("fastsft.reporting", "loss_page"))
+
+
+def _points(history: LossHistory) -> dict[str, list[list[float]]]:
+    """Return steps and values by name, for the tip at the pointer."""
+    curves = {
+        "loss": history.train,
+        "smoothed": history.train.smoothed(),
+        **{f"{name} loss": curve for name, curve in history.evaluations.items()},
+        "learning rate": history.learning_rate,
+        "gradient norm": history.grad_norm,
+    }
+    return {name: _columns(curve.thinned(2000)) for name, curve in curves.items() if len(curve)}
+
+
+def _columns(curve: Curve) -> list[list[float]]:
+    return [list(curve.steps), [float(f"{value:.6g}") for value in curve.values]]
+
+
+def has_matplotlib() -> bool:
+    """True if matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def loss_picture(history: LossHistory, title: str) -> bytes:
+    """Return a PNG; `history` is not empty. Needs no display and changes no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = panels(history)
+    heights = [panel.height for panel in shown]
+    figure = Figure(
+        figsize=(_PICTURE_INCHES, sum(heights) / 75 + 0.6), dpi=_DOTS_PER_INCH, layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, panel in zip(axes, shown, strict=True):
+        _draw(axis, panel, history)
+    axes[0].set_title(title, fontsize=10, loc="left")
+    axes[-1].set_xlabel("step")
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
+
+
+def _draw(axis: Axes, panel: Panel, history: LossHistory) -> None:
+    for line in panel.lines:
+        curve = line.curve.thinned(4000)
+        marks = "o" if (line.has_marks and len(curve) <= 60) or len(curve) == 1 else None
+        axis.plot(
+            curve.steps, curve.values, color=line.colour, alpha=line.opacity, label=line.name,
+            linewidth=1.4, marker=marks, markersize=3,
+        )  # fmt: skip
+    for epoch, step in history.epochs[:: len(history.epochs) // 12 + 1]:
+        axis.axvline(step, color="grey", linewidth=0.7, linestyle=":")
+        if panel.title == "loss":
+            axis.annotate(
+                f"epoch {epoch}", (step, 1), xycoords=("data", "axes fraction"), ha="right", va="top",
+                fontsize=7, color="grey", rotation=90,
+            )  # fmt: skip
+    axis.grid(alpha=0.25)
+    axis.set_ylabel(panel.title, fontsize=9)
+    axis.tick_params(labelsize=8)
+    if len(panel.lines) > 1:
+        axis.legend(fontsize=8, frameon=False)

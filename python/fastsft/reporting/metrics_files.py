@@ -1,4 +1,4 @@
-"""`<split>_results.json` and the table of a split's metrics, as transformers 4.57 writes and prints them."""
+"""Metrics in files and tables, as transformers 4.57 writes and prints them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft import _C
+from fastsft.callbacks.state import TrainOutput
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import write_output
 from fastsft.runtime.regular_files import read_json_object
 
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.callbacks.state import TrainerState
+    from fastsft.reporting.progress import Progress
+
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as a person reads them: h:mm:ss of runtimes, GF of total_flos, four decimals of other floats."""
+    """Return readable values: h:mm:ss for runtimes, GF for total_flos, four decimals for other floats."""
     return {name: _readable(name, value) for name, value in metrics.items()}
 
 
 def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
-    """The lines that `Trainer.log_metrics` prints: a title, then names and values in columns."""
+    """Return the text that `Trainer.log_metrics` prints: a title, then names and values in columns."""
     shown = {name: str(value) for name, value in metrics_format(metrics).items()}
     name_width = max(map(len, shown), default=0)
     value_width = max(map(len, shown.values()), default=0)
@@ -32,7 +38,7 @@ def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
 def write_metrics(
     directory: str | Path, split: str, metrics: Mapping[str, Any], *, combined: bool = True
 ) -> None:
-    """Write `<split>_results.json` in `directory`; with `combined` also bring all_results.json up to date."""
+    """Write `<split>_results.json` in `directory`; if `combined`, update all_results.json, too."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / f"{split}_results.json", metrics)
@@ -53,7 +59,7 @@ def _readable(name: str, value: float) -> float | str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The metrics that earlier splits wrote. Something else of that name is put aside, with a line."""
+    """Return the metrics from earlier splits; archive an unreadable file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -67,3 +73,43 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, metrics: Mapping[str, Any]) -> None:
     write_output(path, json.dumps(dict(metrics), indent=4, sort_keys=True))
+
+
+class FinishedTrainer(Protocol):
+    """A Trainer whose `train` has returned."""
+
+    progress: Progress
+
+    @property
+    def args(self) -> TrainingArguments: ...
+    @property
+    def state(self) -> TrainerState: ...
+    def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
+
+
+_OF_RUN = ("epoch", "train_loss")  # equal in all processes that end the same training
+
+
+def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
+    """Write train_results.json, eval_results.json after an evaluation, and all_results.json, on rank 0.
+
+    A resumed run without steps left copies train_results.json from the run that made the steps, which may
+    have stopped before all_results.json. Without such a file, or if the file belongs to another run or other
+    steps, this run's metrics are written.
+    """
+    trained = trainer.state.global_step != trainer.progress.pace.first_step
+    before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
+    trainer.save_metrics("train", before or output.metrics)
+    evaluations = [entry for entry in trainer.state.log_history if "eval_runtime" in entry]
+    if evaluations:
+        last = evaluations[-1]
+        trainer.save_metrics("eval", {name: value for name, value in last.items() if name != "step"})
+
+
+def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return train_results.json if written by the same training, else {}."""
+    try:
+        metrics_before = read_json_object(folder / "train_results.json")
+    except (ValueError, OSError):
+        return {}
+    return metrics_before if all(metrics_before.get(name) == metrics.get(name) for name in _OF_RUN) else {}

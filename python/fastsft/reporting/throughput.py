@@ -1,4 +1,4 @@
-"""Speed of a run and time of its end, from the times of its steps and of what is between them."""
+"""Speed of a run: times of its steps and phases, the time left, and MFU."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-_WARM_UP_STEPS = 2  # buffers are made, kernels are chosen, files are read for the first time
+from fastsft.planning.devices import gpu_of
+
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+    from fastsft.data.token_rows import TokenRows
+    from fastsft.reporting.reported_model import ReportedModel
+
+_WARM_UP_STEPS = 2  # they allocate buffers, choose kernels and read files for the first time
 _WINDOW = 50
 
 
 class Pace:
-    """Times of steps, and of phases such as evaluation and saving, which do not count as steps.
+    """Times for steps, and for phases such as evaluation and saving, which belong to no step.
 
-    clock: seconds; for tests. Step times are averaged over the newest 50, without the first two.
+    The speed is a mean over the newest 50 steps, without the first two. clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +31,7 @@ class Pace:
         self.restart()
 
     def restart(self, first_step: int = 0) -> None:
-        """A run begins at `first_step`."""
+        """Begin a run at `first_step`."""
         self.started = self._mark = self._clock()
         self._ended: float | None = None
         self.first_step = self.step = first_step
@@ -32,18 +41,18 @@ class Pace:
         self._phases: dict[str, list[float]] = {}
 
     def step_done(self, step: int, tokens: int) -> None:
-        """Step number `step` has ended; `tokens` of all ranks, without padding."""
+        """Record that step number `step` has ended. tokens: over all ranks, without padding."""
         now = self._clock()
-        taken = (now - self._mark, tokens)
+        timed = (now - self._mark, tokens)
         self._mark, self.step, self.tokens = now, step, self.tokens + tokens
         if len(self._warm_up) < _WARM_UP_STEPS:
-            self._warm_up.append(taken)
+            self._warm_up.append(timed)
         else:
-            self._steps.append(taken)
+            self._steps.append(timed)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time that belongs to no step."""
+        """Record the time inside as phase `name`."""
         began = self._clock()
         try:
             yield
@@ -53,41 +62,90 @@ class Pace:
             self._mark += passed
 
     def stop(self) -> None:
-        """The run has ended: `seconds` stay what they are from the first call on."""
+        """End the run: `seconds` stays fixed from the first call on."""
         if self._ended is None:
             self._ended = self._clock()
 
     @property
     def seconds(self) -> float:
-        """Since the run began, until it ended."""
+        """Time since the run began, until it ended."""
         return (self._clock() if self._ended is None else self._ended) - self.started
 
     def seconds_per_step(self) -> float | None:
-        """None before the first step."""
-        known = self._steps or self._warm_up
-        return sum(taken for taken, _ in known) / len(known) if known else None
+        """Return the mean step time; None before the first step."""
+        steps = self._steps or self._warm_up
+        return sum(seconds for seconds, _ in steps) / len(steps) if steps else None
 
     def tokens_per_second(self) -> float:
-        """Of all ranks while they step; 0 before the first step."""
-        known = self._steps or self._warm_up
-        return sum(tokens for _, tokens in known) / max(sum(taken for taken, _ in known), 1e-9)
+        """Return tokens per second of step time, over all ranks; 0 before the first step."""
+        steps = self._steps or self._warm_up
+        return sum(tokens for _, tokens in steps) / max(sum(seconds for seconds, _ in steps), 1e-9)
 
     def overall_tokens_per_second(self) -> float:
-        """Tokens since the run began by all the time since then, evaluation and saving too."""
+        """Return tokens per second since the run began; evaluation and saving count."""
         return self.tokens / max(self.seconds, 1e-9)
 
     def phase_seconds(self, name: str) -> float | None:
-        """Mean length of a phase; None before the first."""
+        """Return the mean phase time; None before the first."""
         times = self._phases.get(name)
         return sum(times) / len(times) if times else None
 
     def seconds_left(self, max_steps: int, phases_left: dict[str, int]) -> float | None:
-        """Until `max_steps` are done, and `phases_left` (name -> how many) with them; None before a step.
+        """Return the time until the run ends; None before the first step.
 
-        A phase that has not been seen yet counts nothing.
+        phases_left: how many phases are to come, by name. Phases that have not occurred yet count 0.
         """
         per_step = self.seconds_per_step()
         if per_step is None:
             return None
         phases = sum(count * (self.phase_seconds(name) or 0.0) for name, count in phases_left.items())
         return per_step * max(max_steps - self.step, 0) + phases
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs to train on a token, and peak FLOP/s over all devices."""
+
+    flops_per_token: float
+    peak_flops: float
+
+    def utilization(self, tokens_per_second: float) -> float:
+        """Return MFU, the peak's share that is used."""
+        return tokens_per_second * self.flops_per_token / self.peak_flops
+
+
+def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
+    """Return the mean over a data set with `num_tokens` tokens whose squared lengths sum to `num_pairs`.
+
+    cost: from _C.conversation_cost. Its quadratic part includes the recomputation in attention's backward
+    pass, which MFU by convention leaves out: six sevenths remain.
+    """
+    linear, quadratic = cost[:2]
+    return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
+
+
+class HasRows(Protocol):
+    """A trainer with training data."""
+
+    @property
+    def args(self) -> TrainingArguments: ...
+
+    @property
+    def model(self) -> ReportedModel: ...
+
+    @property
+    def train_rows(self) -> TokenRows: ...
+
+
+def work_of(trainer: HasRows) -> Work | None:
+    """Return a trainer's work; None on a CPU, in float32, or on a GPU whose peak is unknown."""
+    args, rows = trainer.args, trainer.train_rows
+    if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
+        return None
+    gpu = gpu_of(args.device)
+    if gpu is None:
+        return None
+    lengths = rows.lengths.astype(float)
+    cost = trainer.model.conversation_cost()
+    per_token = flops_per_token(cost, float(lengths.sum()), float((lengths**2).sum()))
+    return Work(per_token, gpu.flops * args.world_size)

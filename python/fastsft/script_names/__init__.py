@@ -1,1 +1,1 @@
-"""Names that scripts know from FastChat's modules, and what a script puts in their place."""
+"""Names that scripts know from FastChat's modules, and values that scripts bind to them."""

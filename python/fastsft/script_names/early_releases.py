@@ -1,6 +1,6 @@
-"""Functions that only early releases of FastChat's train.py had (v0.1, some to v0.2.26), as they were there.
+"""Functions that only early releases of FastChat's train.py had (v0.1, some to v0.2.26).
 
-Their tokenizers and models are those of transformers.
+Their tokenizers and models are transformers' ones.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from transformers import AddedToken, PreTrainedTokenizerBase
+    from transformers import AddedToken, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 IGNORE_INDEX = -100
 DEFAULT_PAD_TOKEN = "[PAD]"
@@ -21,41 +21,14 @@ DEFAULT_EOS_TOKEN = "</s>"
 DEFAULT_BOS_TOKEN = "</s>"
 DEFAULT_UNK_TOKEN = "</s>"
 
-_ROLES = {"human": "Human", "gpt": "Assistant"}  # of default_conversation in v0.1
+_ROLES = {"human": "Human", "gpt": "Assistant"}  # default_conversation of v0.1
 _BEGIN, _END = "### ", "\n"
 
 
-class _Model(Protocol):
-    def state_dict(self) -> Mapping[str, torch.Tensor]: ...
+def safe_save_model_for_hf_trainer(trainer: Trainer, output_dir: str) -> None:
+    """Gather the whole model on every rank, and save it on rank 0.
 
-
-class _Arguments(Protocol):
-    @property
-    def should_save(self) -> bool: ...
-
-
-class SavingTrainer(Protocol):
-    """A Trainer of transformers, as far as it saves a model."""
-
-    @property
-    def model(self) -> _Model: ...
-    @property
-    def args(self) -> _Arguments: ...
-    def _save(self, output_dir: str, state_dict: dict[str, torch.Tensor]) -> object: ...
-
-
-class ResizedModel(Protocol):
-    """A model of transformers with input and output embeddings, whose number of rows can be changed."""
-
-    def resize_token_embeddings(self, new_num_tokens: int, /) -> object: ...
-    def get_input_embeddings(self) -> torch.nn.Embedding: ...
-    def get_output_embeddings(self) -> torch.nn.Linear: ...
-
-
-def safe_save_model_for_hf_trainer(trainer: SavingTrainer, output_dir: str) -> None:
-    """Save the model of a trainer into `output_dir`: whole on every rank first, then written by rank 0.
-
-    `trainer_save_model_safe` writes the same weights unit by unit.
+    `trainer_save_model_safe` writes the same weights with less memory, unit by unit.
     """
     state_dict = trainer.model.state_dict()
     if trainer.args.should_save:
@@ -67,9 +40,9 @@ def safe_save_model_for_hf_trainer(trainer: SavingTrainer, output_dir: str) -> N
 def smart_tokenizer_and_embedding_resize(
     special_tokens_dict: dict[str, str | AddedToken],
     tokenizer: PreTrainedTokenizerBase,
-    model: ResizedModel,
+    model: PreTrainedModel,
 ) -> None:
-    """Add special tokens to a tokenizer and rows for them to the model: the mean of the rows there were."""
+    """Add special tokens to a tokenizer, and rows for them to the model: the mean of the old rows."""
     added = tokenizer.add_special_tokens(special_tokens_dict)
     model.resize_token_embeddings(len(tokenizer))
     if added <= 0:
@@ -83,9 +56,9 @@ def smart_tokenizer_and_embedding_resize(
 
 
 def _tokenize_fn(strings: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
-    """Ids of each text (int64, [length], cut at model_max_length), twice, and their numbers of tokens, twice.
+    """Return ids of each text (int64, [length], cut at model_max_length) as inputs and labels, and lengths.
 
-    Tokens that are the padding token do not count.
+    Lengths do not count padding tokens.
     """
     rows = [
         tokenizer(
@@ -105,10 +78,10 @@ def _mask_targets(
     header_len: int,
     s_ids: Sequence[torch.Tensor],
 ) -> None:
-    """Set the parts of `target` ([length], changed in place) that "human" speaks to IGNORE_INDEX.
+    """Set the sentences of "human" in `target` ([length], changed in place) to IGNORE_INDEX.
 
     tokenized_lens, speakers, s_ids: tokens, speaker and ids of each sentence, the first after `header_len`
-    tokens. A sentence whose ids differ from its part of the target is told, and masked all the same.
+    tokens. A sentence whose ids differ from the target is masked, too, with a warning.
     """
     begin, size = header_len, target.shape[0]
     for length, speaker, ids in zip(tokenized_lens, speakers, s_ids, strict=False):
@@ -127,7 +100,7 @@ def _add_speaker_and_signal(
 ) -> str:
     """Write "### <role>: " before and a newline after each sentence of `source`, in place.
 
-    Returns `header` and the sentences after it, or `header` alone without `get_conversation`.
+    Return `header` and, with `get_conversation`, the sentences.
     """
     conversation = header
     for sentence in source:
@@ -140,15 +113,14 @@ def _add_speaker_and_signal(
 
 @dataclass
 class DataCollatorForSupervisedDataset:
-    """Pads items (`input_ids`, `labels`, each [length]) on the right to a batch [items, longest].
+    """Collator that pads `input_ids` and `labels` ([length]) on the right to a batch [items, max_length].
 
-    Ids are filled up with the padding token, labels with IGNORE_INDEX; the mask is where ids are not padding.
+    Ids are padded with the padding token, labels with IGNORE_INDEX; the mask is False at padding tokens.
     """
 
     tokenizer: PreTrainedTokenizerBase
 
     def __call__(self, instances: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """The batch of `instances`."""
         pad_id = self.tokenizer.pad_token_id
         padded = {
             name: torch.nn.utils.rnn.pad_sequence(

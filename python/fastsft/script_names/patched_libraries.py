@@ -1,4 +1,4 @@
-"""Changes of a script inside transformers or FastChat: their train() would use it, ours never calls it."""
+"""Patches of transformers, FastChat and json by a script, which fastsft would never call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from types import ModuleType
 
 from fastsft.originals.classes import is_class_of, replaced_methods, replaced_methods_of
 from fastsft.originals.functions import described, is_defined_there
+from fastsft.runtime.messages import warn_once
 
-# What FastChat's train() takes from transformers. Its models: models/, by class.
+# Classes of transformers that FastChat's train() uses, without models.
 _CLASSES = (
     "AutoConfig",
     "AutoModelForCausalLM",
@@ -35,18 +36,18 @@ _FOR_LABELS = (
 
 
 def refuse_patches(*, uses_tokenizer: bool) -> None:
-    """ValueError for a class or method of transformers that is not its own, when transformers is imported.
+    """ValueError if a script replaced a class or method of transformers.
 
-    uses_tokenizer: whether the run takes transformers' tokenizer as it is, for data that a script makes.
+    uses_tokenizer: True if the run gives transformers' tokenizer to data functions of a script.
     """
     transformers = sys.modules.get("transformers")
     if not isinstance(transformers, ModuleType):
         return
     for name in _CLASSES:
-        found = vars(transformers).get(name)
-        if found is None or (uses_tokenizer and name == "AutoTokenizer"):
+        owner = vars(transformers).get(name)
+        if owner is None or (uses_tokenizer and name == "AutoTokenizer"):
             continue
-        for where, value in _foreign_parts(name, found):
+        for where, value in _replaced_parts(name, owner):
             raise ValueError(
                 f"transformers.{where} was replaced by {described(value)}, which FastChat's train() would "
                 "use and fastsft's does not: take the patch away, or call fastsft.Trainer yourself"
@@ -54,32 +55,32 @@ def refuse_patches(*, uses_tokenizer: bool) -> None:
 
 
 def refuse_template() -> None:
-    """ValueError when the vicuna template of an imported FastChat is not the one that labels are made for."""
-    places = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
+    """ValueError if the vicuna template of an imported FastChat is not that of fastsft's labels."""
+    sources = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
     adapters = sys.modules.get("fastchat.model.model_adapter")
     chosen = getattr(adapters, "get_conversation_template", None)
-    if chosen is not None:  # of who has changed it, or added an adapter
-        places.append(("model.model_adapter.get_conversation_template('vicuna')", chosen("vicuna")))
-    for place, template in places:
+    if chosen is not None:  # a script may have replaced it, or added an adapter
+        sources.append(("model.model_adapter.get_conversation_template('vicuna')", chosen("vicuna")))
+    for source, template in sources:
         if template is not None:
-            _check_template(f"fastchat.{place}", template)
+            _check_template(f"fastchat.{source}", template)
 
 
 def _registered_template() -> object:
     return getattr(sys.modules.get("fastchat.conversation"), "conv_templates", {}).get("vicuna_v1.1")
 
 
-def _check_template(place: str, template: object) -> None:
+def _check_template(source: str, template: object) -> None:
     for name, expected in _TEMPLATE.items():
         got = getattr(template, name, expected)
         if got != expected and not (name == "messages" and not got):
-            raise ValueError(f"{place}.{name} was set to {got!r}, expected {expected!r}, {_FOR_LABELS}")
+            raise ValueError(f"{source}.{name} was set to {got!r}, expected {expected!r}, {_FOR_LABELS}")
     for method in replaced_methods_of(template):
         raise ValueError(f"{method.where} was replaced by {described(method.value)}, {_FOR_LABELS}")
 
 
 def refuse_reader() -> None:
-    """ValueError when json.load, by which FastChat reads data, is a script's function."""
+    """ValueError if a script replaced json.load, with which FastChat reads data."""
     for name in ("load", "loads"):
         value = vars(json)[name]
         if not is_defined_there(value, "json", name):
@@ -89,12 +90,21 @@ def refuse_reader() -> None:
             )
 
 
-def _foreign_parts(name: str, found: object) -> Iterator[tuple[str, object]]:
-    """The parts that are not transformers' own: the class itself, or methods of it and its bases."""
-    if not isinstance(found, type) or not is_class_of(found, "transformers"):
-        yield name, found
+def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
+    """Yield names and values that a script replaced: the class, or methods of the class and its bases."""
+    if not isinstance(owner, type) or not is_class_of(owner, "transformers"):
+        yield name, owner
         return
-    for method in replaced_methods(found):
+    for method in replaced_methods(owner):
         where = method.where.removeprefix("transformers.")
-        own = f"{found.__module__}.{found.__qualname__}.".removeprefix("transformers.")
+        own = f"{owner.__module__}.{owner.__qualname__}.".removeprefix("transformers.")
         yield (f"{name}.{where.removeprefix(own)}" if where.startswith(own) else where), method.value
+
+
+def replaced_nothing(name: str, kernel: str) -> None:
+    """Warn that FastChat's patch `name`, which would replace attention by `kernel`, changed nothing."""
+    warn_once(
+        f"{name}: nothing was replaced. fastsft's engine computes exact attention without padding by itself; "
+        f"a model of transformers that something else trains keeps its own: for {kernel} there, load "
+        'it with attn_implementation="flash_attention_2" or "sdpa"'
+    )

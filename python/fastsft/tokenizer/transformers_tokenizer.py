@@ -10,7 +10,7 @@ from fastsft import _C
 from fastsft.originals.classes import Method, replaced_methods_of, replaced_on
 from fastsft.originals.functions import described, is_written_in
 from fastsft.runtime.messages import warn_once
-from fastsft.script_names.rebound import rebound_data_names
+from fastsft.script_names.module_names import rebound_data_names
 from fastsft.tokenizer.interfaces import (
     AddedToken,
     CallableTokenizer,

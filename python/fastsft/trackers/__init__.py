@@ -1,1 +1,1 @@
-"""Trackers of runs: one file each, named as `--report_to` names it."""
+"""Trackers: a file for each, named as `--report_to` names the tracker."""

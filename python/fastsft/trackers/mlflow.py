@@ -19,16 +19,16 @@ _log = logging.getLogger("fastsft")
 
 
 class MlflowTracker(Tracker):
-    """Metrics named as in log_history, arguments and model configuration as parameters.
+    """Tracker that logs metrics under their names in log_history, and settings as parameters.
 
-    Environment, as with transformers: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS (JSON),
-    MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
+    Environment variables, as with transformers: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS
+    (JSON), MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
     """
 
     name = library = "mlflow"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run, or go on with the active one."""
+        """Begin a run, or continue the active run."""
         import mlflow
 
         self._mlflow: ModuleType = mlflow
@@ -59,9 +59,9 @@ class MlflowTracker(Tracker):
             self._mlflow.log_params(batch)
 
     def log(self, logs: Values, step: int) -> None:
-        """Numbers, under names with characters that MLflow takes; a line names what is none.
+        """Log numbers to the active run, as transformers does, else to the tracker's ended run.
 
-        Into the active run, as with transformers; where none is, into the one that has ended.
+        Characters in names that MLflow rejects are replaced. A warning names values that are no numbers.
         """
         metrics = {}
         for name, value in logs.items():
@@ -79,19 +79,18 @@ class MlflowTracker(Tracker):
     def on_train_begin(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Open; a second training begins another run."""
+        """Open; a second training begins a new run."""
         if self._is_open and self._has_ended:
             self._is_open = False
         super().on_train_begin(args, state, control, **given)
 
     def end(self) -> None:
-        """End a run that was begun here, so that the script can begin its own; evaluations still find it."""
+        """End our own run, so that the script can begin a run; later evaluations are still logged to ours."""
         self.close(failed=False)
         self._has_ended = True
         self.make_room()
 
     def close(self, *, failed: bool) -> None:
-        """End a run that was begun here."""
         active = self._mlflow.active_run()
         if self._begun and active is not None and active.info.run_id == self._run_id:
             self._mlflow.end_run("FAILED" if failed else "FINISHED")

@@ -23,7 +23,7 @@ from fastsft.trackers.tracker import (
 
 
 class _Writer(Protocol):
-    """Writer of scalars and texts: torch's SummaryWriter, which has no annotations, or an event file."""
+    """Writes scalars and texts: an event file, or torch's SummaryWriter, which has no annotations."""
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> object: ...
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> object: ...
@@ -32,10 +32,10 @@ class _Writer(Protocol):
 
 
 class _EventFile:
-    """A new event file of a directory of this machine, written by its own descriptor.
+    """A new event file in a local directory, written through its own descriptor.
 
-    TensorBoard's own writer opens its file by name for each write, and follows a link that somebody has
-    put there. begin: the step from which on earlier event files are hidden; None hides none.
+    TensorBoard's own writer opens the file by name for each write, and so follows links from other users.
+    begin: step from which earlier event files are hidden; None hides none.
     """
 
     _numbers = itertools.count()
@@ -73,19 +73,19 @@ class _EventFile:
 
 
 class TensorBoardTracker(Tracker):
-    """Scalars train/loss, eval/loss, ... by step; arguments and model configuration as texts."""
+    """Tracker that logs scalars train/loss, eval/loss, ... by step, and settings as texts."""
 
     name = library = "tensorboard"
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
-        """ValueError where --logging_dir cannot be made or takes no files; nothing is left there."""
+        """Raise ValueError if --logging_dir cannot be made or written; leave no file."""
         place = Path(args.logging_dir or ".")
         if (
             "://" in str(args.logging_dir)
             or Path(args.output_dir or ".").absolute() in place.absolute().parents
         ):
-            return  # of a library that writes elsewhere; and --output_dir is looked at as such
+            return  # TensorBoard writes to URLs itself; another check covers --output_dir
         there = place.absolute()
         while not os.path.lexists(there):
             there = there.parent
@@ -96,9 +96,9 @@ class TensorBoardTracker(Tracker):
             raise _refusal(place, there, error) from None
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Open the event file. ValueError where --logging_dir takes none.
+        """Open the event file; ValueError if --logging_dir is not writable.
 
-        A resumed run hides what the one before it logged there after the step that it goes on from.
+        A resumed run hides the values that the run before logged after the checkpoint.
         """
         place = Path(args.logging_dir or ".")
         begin = state.global_step + 1 if state.global_step else None
@@ -112,7 +112,7 @@ class TensorBoardTracker(Tracker):
             self._writer.add_text("model_config", config.to_json_string())
 
     def log(self, logs: Values, step: int) -> None:
-        """Numbers become scalars, words texts; a line names what is neither, such as a list of numbers."""
+        """Log numbers as scalars and strings as texts; a warning names other values."""
         for name, value in tracker_names(logs).items():
             if isinstance(value, str):
                 self._writer.add_text(name, value, step)
@@ -123,12 +123,11 @@ class TensorBoardTracker(Tracker):
         self._writer.flush()
 
     def close(self, *, failed: bool) -> None:
-        """Close the event file."""
         self._writer.close()
 
 
 def _writer_of(place: str, begin: int | None) -> _Writer:
-    """TensorBoard's own writer for a place that is no directory of this machine, such as gs://bucket."""
+    """Return an event file, or TensorBoard's own writer for a URL such as gs://bucket."""
     if "://" not in place:
         return _EventFile(Path(place), begin)
     from torch.utils.tensorboard import SummaryWriter

@@ -1,21 +1,26 @@
-"""Base of every tracker: it hears the events of a run on global rank 0, and cannot end it."""
+"""Base class for trackers, which handle events on global rank 0, and the choice by `--report_to`."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
 _log = logging.getLogger("fastsft")
-Values = Mapping[str, object]  # of a step, as they are in log_history
+Values = Mapping[str, object]  # a log_history entry
 
 
 class TrackedArguments(Protocol):
-    """TrainingArguments, as they are told to trackers."""
+    """TrainingArguments, as trackers use them."""
 
     @property
     def output_dir(self) -> str | None: ...
@@ -26,49 +31,51 @@ class TrackedArguments(Protocol):
 
 
 class TrackedModel(Protocol):
-    """The model of a run; its `config`, where it has one, is told too."""
+    """A model that may have a `config`."""
 
     def num_parameters(self) -> int: ...
 
 
 class Tracker(TrainerCallback):
-    """Base of trackers. `name`: in --report_to. `library`: what it imports and pip installs.
+    """Base class for trackers. name: value for --report_to. library: name for import and pip.
 
-    A failure while it opens ends the run, which has not begun. One that comes later is told once and switches
-    the tracker off: a server that does not answer must not cost a run. Evaluations after a training go into
-    its run, which ends when a training stops early, when another Trainer begins, and at exit.
+    An error in `open` ends the run, which has not begun. Later errors are logged once and switch the tracker
+    off, so that a server without answer ends no run. Evaluations after a training belong to its run. The run
+    ends when training stops early, when another Trainer begins, and at exit.
     """
 
     name: ClassVar[str]
     library: ClassVar[str]
-    _current: ClassVar[dict[str, Tracker]] = {}  # by name: whose run is the current one of the library
+    _current: ClassVar[
+        dict[str, Tracker]
+    ] = {}  # the trackers that own their libraries' current runs, by name
 
     def __init__(self) -> None:
         self._is_open = self._is_off = self._trains = False
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
-        """Before data are read: ValueError where `open` could not write."""
+        """Raise ValueError, before data is read, if `open` could not write."""
         return
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run at the tracker."""
+        """Begin a run."""
         raise NotImplementedError
 
     def log(self, logs: Values, step: int) -> None:
-        """Values of step `step`."""
+        """Log a step's values."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """A training has ended, and evaluations may follow: closes, and the next value opens again."""
+        """Close after a training; a later evaluation opens a new run."""
         self.stop()
 
     def close(self, *, failed: bool) -> None:
-        """End the run at the tracker. failed: the training stopped early."""
+        """End the run. failed: the training stopped early."""
         raise NotImplementedError
 
     def is_lost(self) -> bool:
-        """True if the script has ended the run that was opened here."""
+        """True if the script has ended the run."""
         return False
 
     def on_train_begin(
@@ -80,7 +87,6 @@ class Tracker(TrainerCallback):
         model: TrackedModel | None = None,
         **_: object,
     ) -> None:
-        """Open, on global rank 0."""
         self._begin(args, state, model, training=True)
         self._trains = True
 
@@ -94,7 +100,7 @@ class Tracker(TrainerCallback):
         model: TrackedModel | None = None,
         **_: object,
     ) -> None:
-        """Hand the values over; opens when nobody did, as an evaluation without training does."""
+        """Log values; open first if needed, as for an evaluation without training."""
         self._begin(args, state, model, training=False)
         if self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
@@ -102,7 +108,6 @@ class Tracker(TrainerCallback):
     def on_train_end(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Evaluations may follow."""
         self._trains = False
         if self._is_open:
             self._guarded(self.end)
@@ -110,19 +115,18 @@ class Tracker(TrainerCallback):
     def on_train_stopped(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Close, as failed."""
         self._trains = False
         self.stop(failed=True)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Close if open. failed: as in `close`."""
+        """Close the run if open. failed: as in `close`."""
         if self._is_open:
             self._guarded(lambda: self.close(failed=failed))
             self._is_open = False
             self.make_room()
 
     def make_room(self) -> None:
-        """The library's current run is no longer this one's."""
+        """Give up the library's current run."""
         if Tracker._current.get(self.name) is self:
             del Tracker._current[self.name]
 
@@ -135,15 +139,15 @@ class Tracker(TrainerCallback):
             return
         other = Tracker._current.get(self.name)
         if other is not None and (training or not other._trains):
-            other.stop()  # of another Trainer; an evaluation in the middle of its training goes into its run
+            other.stop()  # owned by another Trainer; evaluations during its training belong to its run
         self.open(args, state, model)
         self._is_open, self._is_off = True, False
         Tracker._current.setdefault(self.name, self)
 
-    def leave_out(self, name: str, value: object, wanted: str) -> None:
-        """The tracker has no place for this value of on_log; a line says so once."""
+    def leave_out(self, name: str, value: object, expected: str) -> None:
+        """Warn once that the tracker cannot log this value."""
         kind = type(value).__name__
-        warn_once(f"--report_to {self.name}: {name}: expected {wanted}, got {kind}; it is not sent there")
+        warn_once(f"--report_to {self.name}: {name}: expected {expected}, got {kind}; it is not sent there")
 
     def _guarded(self, action: Callable[[], None]) -> None:
         if self._is_off:
@@ -159,7 +163,7 @@ class Tracker(TrainerCallback):
 
 
 def number(value: object) -> float | None:
-    """`value` where it is a number, one of numpy's or a tensor of one element too; else None."""
+    """Return `value` if it is a number, also from numpy or a tensor with a single element; else None."""
     if isinstance(value, int | float):
         return value
     try:
@@ -170,7 +174,7 @@ def number(value: object) -> float | None:
 
 
 def tracker_names(logs: Values) -> dict[str, object]:
-    """Names as transformers sends them: eval/loss, test/loss, else train/loss."""
+    """Return values under the names that transformers uses: eval/loss, test/loss, else train/loss."""
     renamed = {}
     for name, value in logs.items():
         prefix = next((p for p in ("eval", "test") if name.startswith(f"{p}_")), None)
@@ -179,6 +183,71 @@ def tracker_names(logs: Values) -> dict[str, object]:
 
 
 def run_settings(args: TrackedArguments, model: TrackedModel | None) -> dict[str, Any]:
-    """The model's configuration and the arguments, which win where both have a name."""
+    """Return the model's configuration and the arguments, which win for equal names."""
     config = getattr(model, "config", None)
     return {**(config.to_dict() if config is not None else {}), **args.to_dict()}
+
+
+@cache
+def trackers() -> dict[str, type[Tracker]]:
+    """Return all trackers by name, without importing their libraries."""
+    package = importlib.import_module("fastsft.trackers")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"fastsft.trackers.{module.name}")
+    kinds = sorted(Tracker.__subclasses__(), key=lambda kind: kind.name)
+    return {kind.name: kind for kind in kinds if kind.__module__.startswith("fastsft.")}
+
+
+def is_installed(kind: type[Tracker]) -> bool:
+    """True if the tracker's library is installed."""
+    return importlib.util.find_spec(kind.library) is not None
+
+
+def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
+    """Return the trackers that `--report_to` names: `none` and None are empty, `all` are the installed.
+
+    ValueError for an unknown name, or if the library is missing.
+    """
+    requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    registry, chosen = trackers(), []
+    for name in requested:
+        if name == "none":
+            continue
+        if name == "all":
+            chosen += [tracker for tracker, kind in registry.items() if is_installed(kind)]
+            _name_missing()
+        elif name not in registry:
+            raise ValueError(f"--report_to: expected none, {', '.join(registry)} or all, got {name}")
+        elif not is_installed(registry[name]):
+            raise ValueError(
+                f"--report_to {name}: the library {registry[name].library} is not installed; "
+                f"pip install {registry[name].library}, or leave {name} out"
+            )
+        else:
+            chosen.append(name)
+    return list(dict.fromkeys(chosen))
+
+
+def _name_missing() -> None:
+    missing = missing_trackers()
+    if missing:
+        libraries = " ".join(trackers()[name].library for name in missing)
+        warn_once(
+            f"--report_to all: not installed, and left out: {', '.join(missing)}; pip install {libraries}"
+        )
+
+
+def missing_trackers() -> list[str]:
+    """Return names of trackers whose library is not installed."""
+    return [name for name, kind in trackers().items() if not is_installed(kind)]
+
+
+def check_trackers(report_to: str | Iterable[str] | None, args: TrackedArguments) -> None:
+    """Raise ValueError, on global rank 0, if a tracker in `--report_to` could not write."""
+    for name in resolve_trackers(report_to) if launch().rank == 0 else []:
+        trackers()[name].check(args)
+
+
+def make_trackers(report_to: str | Iterable[str] | None) -> list[Tracker]:
+    """Return a new tracker for each name in `--report_to`; ValueError as `resolve_trackers`."""
+    return [trackers()[name]() for name in resolve_trackers(report_to)]

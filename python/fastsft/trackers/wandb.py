@@ -15,19 +15,19 @@ from fastsft.trackers.tracker import (
     tracker_names,
 )
 
-# Of the whole run: transformers writes them into the summary instead of a curve.
+# Transformers writes these into the summary instead of a curve.
 _SUMMARY = (
     "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos",
 )  # fmt: skip
 
 
 class WandbTracker(Tracker):
-    """Project WANDB_PROJECT (default huggingface), named --run_name; arguments and model as configuration."""
+    """Tracker that logs to project WANDB_PROJECT (default huggingface), with settings as configuration."""
 
     name = library = "wandb"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run, or go on with the one that the script has begun. ValueError with WANDB_DISABLED."""
+        """Begin a run, or continue the script's run. ValueError if WANDB_DISABLED is set."""
         if os.environ.get("WANDB_DISABLED", "").upper() in ("1", "ON", "YES", "TRUE"):
             raise ValueError(
                 "--report_to wandb, but WANDB_DISABLED is set; unset it, or use --report_to none"
@@ -48,7 +48,7 @@ class WandbTracker(Tracker):
             self._wandb.config["model/num_parameters"] = model.num_parameters()
 
     def log(self, logs: Values, step: int) -> None:
-        """One row of values; what belongs to the whole run goes into the summary."""
+        """Log a row; values for the whole run go into the summary."""
         for name in _SUMMARY:
             if name in logs:
                 self._wandb.run.summary[name] = logs[name]
@@ -56,13 +56,13 @@ class WandbTracker(Tracker):
         self._wandb.log({**tracker_names(values), "train/global_step": step})
 
     def end(self) -> None:
-        """Nothing, as with transformers: the run goes on, and the library finishes it at exit."""
+        """Keep the run open, as transformers does; the library finishes it at exit."""
 
     def is_lost(self) -> bool:
-        """True after a script's `wandb.finish()`."""
+        """True after the script's `wandb.finish()`."""
         return self._wandb.run is None
 
     def close(self, *, failed: bool) -> None:
-        """Finish a run that was begun here; the script's own stays open."""
+        """Finish our own run; the script's run stays open."""
         if self._begun and self._wandb.run is self._run:
             self._wandb.finish(**({"exit_code": 1} if failed else {}))

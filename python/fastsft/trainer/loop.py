@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastsft.reporting.stop_reason import stop_reason
+from fastsft.reporting.status import stop_reason
 from fastsft.runtime.errors import NotFiniteError
 from fastsft.runtime.messages import tell
 from fastsft.trainer.bad_steps import RollBackError

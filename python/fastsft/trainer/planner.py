@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from fastsft.model.tuned_gemms import tune_gemms
-from fastsft.planning.device_memory import rank_memory
+from fastsft.planning.devices import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
-from fastsft.planning.plan_choice import Kept, Room, plan_of_run
+from fastsft.planning.plan_choice import MemoryBudget, PreviousPlan, plan_run_memory
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import compare
@@ -31,7 +31,7 @@ class Planner:
 
     rows: TokenRows
     plan: RunPlan
-    memory: Room
+    memory: MemoryBudget
 
     def __init__(self, setup: Setup, reader: RowReader) -> None:
         self._setup, self._reader = setup, reader
@@ -52,14 +52,14 @@ class Planner:
         self.compare_rows()
         self.plan = RunPlan.of(args, len(self.rows))
         offloads = args.offload and args.device.type != "cpu"
-        self.memory = Room(rank_memory(str(args.device)), rank_memory("cpu") if offloads else None)
+        self.memory = MemoryBudget(rank_memory(str(args.device)), rank_memory("cpu") if offloads else None)
         self._choose(self.rows)
 
     def plan_again(self, rows: TokenRows) -> None:
         """Plan steps and micro-batches for `rows` under the arguments as they are now; the engine stays."""
         assert self.memory_plan is not None
         plan = RunPlan.of(self._setup.args, len(rows))
-        self._choose(rows, Kept(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
+        self._choose(rows, PreviousPlan(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
         self.plan, self.rows = plan, rows
 
     def use_rows(self, rows: TokenRows) -> None:
@@ -108,7 +108,9 @@ class Planner:
         rows = self.rows.with_bound(tokens)
         try:
             assert self.memory_plan is not None
-            self._choose(rows, Kept(self.memory_plan.recompute, self.token_budget, self.sync_each_batch))
+            self._choose(
+                rows, PreviousPlan(self.memory_plan.recompute, self.token_budget, self.sync_each_batch)
+            )
         except ValueError as error:
             raise ValueError(
                 f"row {row} of train_dataset has {tokens:,} tokens, memory was planned for rows of "
@@ -146,7 +148,7 @@ class Planner:
             return
         budget = self.token_budget if token_budget is None else token_budget
         if budget != self.token_budget or sync_each_batch not in (None, self.sync_each_batch):
-            self._choose(self.rows, Kept(self.memory_plan.recompute, budget, sync_each_batch))
+            self._choose(self.rows, PreviousPlan(self.memory_plan.recompute, budget, sync_each_batch))
 
     def packing(self) -> _C.PackingSummary:
         """Summarize how the first steps are cut over ranks and micro-batches (csrc/data/step_source.h)."""
@@ -155,9 +157,9 @@ class Planner:
         )
         return summary
 
-    def _choose(self, rows: TokenRows, kept: Kept | None = None) -> None:
+    def _choose(self, rows: TokenRows, kept: PreviousPlan | None = None) -> None:
         args, model = self._setup.args, self._setup.model
         setting, cost = model.memory_setting(args), model.conversation_cost()
-        self.memory_plan = plan_of_run(args, setting, rows, cost, self.memory, kept)
+        self.memory_plan = plan_run_memory(args, setting, rows, cost, self.memory, kept)
         self.token_budget = self.memory_plan.token_budget
         model.reduce_each_batch(each=self.sync_each_batch)

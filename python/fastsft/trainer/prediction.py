@@ -18,7 +18,7 @@ from fastsft.arguments import TrainingArguments
 from fastsft.data.item_rows import PaddedBatch
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.config import json_text
-from fastsft.planning.device_memory import rank_memory, size_text
+from fastsft.planning.devices import rank_memory, size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import warn_once

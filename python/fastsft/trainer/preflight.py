@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.evaluation import OF_METRICS
 from fastsft.arguments.support import default_of
+from fastsft.arguments.training_fields import METRIC_FIELDS
 from fastsft.runtime.messages import warn_once
 
 
@@ -35,7 +35,7 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
 def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:
     """Raise ValueError for arguments that would change the input of compute_metrics in transformers."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
-    for name in OF_METRICS if compute_metrics is not None else ():
+    for name in METRIC_FIELDS if compute_metrics is not None else ():
         if getattr(args, name) != defaults[name]:
             raise ValueError(
                 f"--{name} {getattr(args, name)}: compute_metrics gets predictions and label_ids of all rows "

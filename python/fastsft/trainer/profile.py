@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.sizes import parse_steps
+from fastsft.arguments.values import parse_steps
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import check_output_file, write_for_flag

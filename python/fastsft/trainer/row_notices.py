@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.from_transformers import way_to_set
+from fastsft.arguments.from_transformers import how_to_set
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -81,5 +81,5 @@ def _first_labels(count: int, args: TrainingArguments) -> str:
     (other,) = rules.keys() - {args.loss_norm}
     return (
         f"{count:,} rows have a learned label 0, which no token predicts: it {rules[args.loss_norm]}; "
-        f"{way_to_set(args, 'loss_norm', other)} for the other rule"
+        f"{how_to_set(args, 'loss_norm', other)} for the other rule"
     )

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.deepspeed_plan import DeepSpeedPlan
-from fastsft.arguments.rules.deepspeed import check_lengths
+from fastsft.arguments.engine_flags import DeepSpeedPlan
+from fastsft.arguments.resolve.deepspeed import check_lengths
 
 
 class Schedule(Protocol):

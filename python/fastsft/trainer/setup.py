@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.choices import is_same
+from fastsft.arguments.values import is_same
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fastsft.data.collators import only_stacks
 from fastsft.model.card import write_model_card
 from fastsft.model.model_save import save_given_weights, save_model_directory
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
-from fastsft.reporting.peak_flops import work_of
+from fastsft.reporting.throughput import work_of
 from fastsft.runtime.launch import launch
 from fastsft.runtime.terminal import say
 from fastsft.trainer.compat.accelerator import Accelerator

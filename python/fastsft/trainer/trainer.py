@@ -20,12 +20,12 @@ from fastsft.ranks import process_group as launcher
 from fastsft.ranks.output_directory import run_lock
 from fastsft.ranks.torchrun_job import starts_of_job
 from fastsft.reporting.loss_reports import LossReports
-from fastsft.reporting.peak_flops import work_of
 from fastsft.reporting.progress import Progress
+from fastsft.reporting.throughput import work_of
 from fastsft.runtime.devices import use_device
 from fastsft.runtime.launch import script_may_run
 from fastsft.runtime.timeouts import deadline
-from fastsft.trackers.registry import make_trackers
+from fastsft.trackers.tracker import make_trackers
 from fastsft.trainer import loop
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_for_trainer
 from fastsft.trainer.compat.accelerator import check_accelerate_state

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from doctor_patient import Patient
-from fastsft.cli.random_model import small_config, write_random_model
+from fastsft.cli.demo_model import small_config, write_random_model
 from inspected_models import LLAMA
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from doctor_patient import DATA, Patient
 from fastsft import _C
-from fastsft.doctor import data_head
+from fastsft.doctor import data as doctor_data
 from fastsft.sources.data_files import DataFile
 
 
@@ -68,7 +68,7 @@ def test_heads_are_the_first_records(form: str, wanted: int, tmp_path: Path) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_C, "DataInput", take)
-        _, whole = data_head.head_of(DataFile(str(tmp_path / "data.json")), wanted)
+        _, whole = doctor_data.head_of(DataFile(str(tmp_path / "data.json")), wanted)
     got = read[0].decode()
     parsed = json.loads(got) if form == "array" else [json.loads(line) for line in got.split("\n") if line]
     assert parsed == records[:wanted] and whole == (wanted >= 5)
@@ -79,15 +79,15 @@ def test_long_files_are_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
     record = {"conversations": [{"from": "human", "value": '"]' * 40}]}
     data = json.dumps([record] * 50).encode()
     asked: list[int] = []
-    monkeypatch.setattr(data_head, "_BLOCK", 333)
+    monkeypatch.setattr(doctor_data, "_BLOCK", 333)
 
     def read(size: int, at: list[int] = [0]) -> bytes:  # noqa: B006  where it stands
         asked.append(size)
         at[0] += size
         return data[at[0] - size : at[0]]
 
-    cut, whole = data_head._read_head(read, 7, "x")
+    cut, whole = doctor_data._read_head(read, 7, "x")
     assert json.loads(cut) == [record] * 7 and not whole and sum(asked) < len(data)
-    monkeypatch.setattr(data_head, "_MOST_BYTES", 333)
+    monkeypatch.setattr(doctor_data, "_MOST_BYTES", 333)
     with pytest.raises(ValueError, match="hold no whole record"):
-        data_head._read_head(lambda size: b"[" + b'"' + b"a" * (size - 2), 7, "x")
+        doctor_data._read_head(lambda size: b"[" + b'"' + b"a" * (size - 2), 7, "x")

@@ -10,8 +10,8 @@ import pytest
 
 from doctor_patient import Patient
 from fastsft import _C
-from fastsft.doctor import disk, memory
-from fastsft.planning.device_memory import size_text
+from fastsft.doctor import disk, machine
+from fastsft.planning.devices import size_text
 
 
 def test_an_output_directory_that_is_a_file(patient: Patient) -> None:
@@ -68,7 +68,7 @@ def test_checkpoints_without_a_limit_are_warned_of(patient: Patient) -> None:
 
 
 def test_a_plan_that_is_too_large(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_host_memory", lambda: 1 << 20)
+    monkeypatch.setattr(machine, "available_host_memory", lambda: 1 << 20)
     mark, text = patient()["memory"]
     assert mark == "failed" and "this run does not fit" in text
 

@@ -12,8 +12,8 @@ import torch
 from torch.distributed import distributed_c10d
 
 from doctor_patient import Patient, checks_of, tree
-from fastsft.doctor import communication, exchange
-from fastsft.doctor.result import ProblemError
+from fastsft.doctor import communication
+from fastsft.doctor.check import ProblemError
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.launch import Launch
 
@@ -45,7 +45,7 @@ time.sleep(100)
 def test_ranks_that_do_not_come(
     program: str, seconds: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "exchange.py").write_text(program)
+    (tmp_path / "communication.py").write_text(program)
     monkeypatch.setattr(communication, "__file__", str(tmp_path / "communication.py"))
     started: list[communication.Ranks] = []
 
@@ -79,12 +79,12 @@ def test_who_is_missing(lines: tuple[str, ...], said: str) -> None:
 
 def test_a_wrong_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ranks whose values do not arrive."""
-    monkeypatch.setattr(exchange, "join", lambda seconds, device: Groups("gather", "reduce"))
-    monkeypatch.setattr(exchange, "launch", lambda: Launch(0, 0, 2, 2))
+    monkeypatch.setattr(communication, "join", lambda seconds, device: Groups("gather", "reduce"))
+    monkeypatch.setattr(communication, "launch", lambda: Launch(0, 0, 2, 2))
     monkeypatch.setattr(distributed_c10d, "_resolve_process_group", lambda name: name)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda values, group: None)
     with pytest.raises(RuntimeError, match=r"rank 0: .* gave 1.0 to 1.0, expected 3.0"):
-        exchange.exchange("cpu", 1)
+        communication.exchange("cpu", 1)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -1,23 +1,27 @@
-"""Arguments of a call from Python: words, a dictionary, or keyword arguments, instead of sys.argv."""
+"""Arguments of a run that are given in a call from Python, and those read before its ranks start."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.lora import LoraScriptArguments
 from fastsft.arguments.parsing.parser import DataclassParser
+from fastsft.arguments.values import checked_value
 
 
 def read_arguments(
     parser: DataclassParser, arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Instances of the parser's classes: of the program's command line when there is neither of the two.
+    """Return instances of the parser's classes, from sys.argv if neither arguments nor flags are given.
 
-    Values of names stay as they are; `model_name_or_path=Path(...)` is the path's text, and `config` a file
-    of flags, which the other names win over. ValueError for an unknown name, for a name given twice, and for
-    words next to keyword arguments.
+    arguments: command line words, or a dictionary. flags: keyword arguments. Values keep their
+    types, but paths become strings. The file that `config` names has lower priority than other names.
+    ValueError for unknown names, for a name given twice, and for words together with keyword arguments.
     """
     if arguments is None and not flags:
         _check_no_kernel(sys.argv[0])
@@ -29,21 +33,21 @@ def read_arguments(
     if arguments is not None and not isinstance(arguments, Mapping):
         if flags:
             raise ValueError("expected either words of a command line or keyword arguments, got both")
-        words = [str(word) for word in arguments]
-        return parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+        argv = [str(word) for word in arguments]
+        return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     twice = sorted(set(arguments or {}) & set(flags))
     if twice:
         raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
     values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
     config = values.pop("config", None)
-    of_file = parser.file_values(str(config)) if config is not None else {}
+    file_values = parser.file_values(str(config)) if config is not None else {}
     return parser.parse_dict(
-        {**of_file, **values}, given={name: str(config) for name in of_file if name not in values}
+        {**file_values, **values}, given={name: str(config) for name in file_values if name not in values}
     )
 
 
 def _check_no_kernel(program: str) -> None:
-    """ValueError in a notebook, whose command line is its kernel's."""
+    """ValueError in a notebook: its command line is the kernel's."""
     if os.path.basename(program).endswith("kernel_launcher.py"):
         raise ValueError(
             "a notebook has no command line with flags: train with fastsft.launch(model_name_or_path=..., "
@@ -53,3 +57,37 @@ def _check_no_kernel(program: str) -> None:
 
 def _plain(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+_NAMES = ("use_cpu", "no_cuda")  # the new name and the old one
+
+
+def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | None = None) -> bool:
+    """True if --use_cpu or --no_cuda is true in a command line or a dictionary.
+
+    Reads files as the run does: the --config file, and `args_file`, whose words come first.
+    ValueError for words that the parser rejects.
+    """
+    parser = _parser()
+    if isinstance(arguments, Mapping):
+        config = arguments.get("config")
+        values = {**(parser.file_values(str(config)) if config is not None else {}), **arguments}
+    else:
+        values = vars(parser.parse_values(arguments, [] if args_file is None else [args_file])[0])
+    return any(checked_value(TrainingArguments, name, values.get(name, False)) for name in _NAMES)
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """ValueError for names that are no arguments of training, with hints."""
+    _parser().check_names(set(values) - {"config"})
+
+
+def _parser() -> DataclassParser:
+    return _Parser((ModelArguments, DataArguments, TrainingArguments, LoraScriptArguments), add_help=False)
+
+
+class _Parser(DataclassParser):
+    """Parser that prints nothing: the run itself reports errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)

@@ -1,34 +1,35 @@
-"""`--config FILE`: flags in YAML or JSON. Keys are names of flags; the command line wins."""
+"""`--config FILE`: flags in YAML or JSON, whose keys are names of flags."""
 
 from __future__ import annotations
 
 import os
-import types
+import re
 from argparse import Action
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
-from fastsft.arguments.parsing import near_flags
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
-from fastsft.arguments.parsing.yaml_numbers import yaml_loader
+from fastsft.arguments.parsing.hints import hints as hints_about
+from fastsft.arguments.values import union_members
 from fastsft.runtime.regular_files import read_json, read_text
 
-_OF_TEXTS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
-_OF_FILES = ("data_path", "eval_data_path")  # several files are one word, with commas between them
+_SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
+_FILE_FIELDS = ("data_path", "eval_data_path")  # values are files, joined by commas
 
 
 class Written(NamedTuple):
-    """A number or date of YAML, and its text: `010` is 8."""
+    """Number or date of YAML, and its text: the number `010` is 8."""
 
     value: object
     text: str
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
-    """The object in a .yaml, .yml or .json file; numbers and dates of YAML as Written.
+    """Read the object in a .yaml, .yml or .json file; numbers and dates of YAML are `Written`.
 
-    ValueError when it is not there, or holds something else.
+    ValueError if the file is missing or has no object.
     """
     file = Path(path).expanduser()
     if not os.path.lexists(file):
@@ -61,7 +62,7 @@ def _read_yaml(text: str, path: str | Path) -> object:
         if not isinstance(content, dict):
             return content
         nodes = {loader.construct_object(name, deep=True): value for name, value in node.value}
-        texts = {key: each.value for key, each in nodes.items() if each.tag in _OF_TEXTS}
+        texts = {key: scalar.value for key, scalar in nodes.items() if scalar.tag in _SCALAR_TAGS}
         return content | {key: Written(content[key], text) for key, text in texts.items()}
     # ValueError: 2026-13-01 looks like a date
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -71,11 +72,11 @@ def _read_yaml(text: str, path: str | Path) -> object:
 def flag_defaults(
     content: Mapping[str, Any], actions: Mapping[str, Action], hints: Mapping[str, Any], path: str
 ) -> dict[str, Any]:
-    """Defaults for argparse, by field. ValueError names all unknown keys, what to write, and wrong values.
+    """Return argparse's defaults by field. ValueError names all unknown keys, with hints, and wrong values.
 
-    Words are converted as those of the command line (YAML reads 2e-5 as a word), and so are the texts of
-    numbers and dates where a word is wanted; a list of data files is written with commas. Other values must
-    fit the type of the field.
+    Strings are converted as on the command line (YAML reads 2e-5 as a string); numbers and dates become their
+    text if the field is a string; data files in a list are joined by commas. Other values must have the
+    field's type.
     """
     defaults: dict[str, Any] = {}
     unknown: dict[str, object] = {}
@@ -107,22 +108,22 @@ def _field(key: str, actions: Mapping[str, Action]) -> str:
 
 
 def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) -> list[str]:
-    """Each with what to write in its place."""
-    known = [f"--{name}" for name in actions]
-    said = []
+    """Return a hint for each unknown key."""
+    flags = [f"--{name}" for name in actions]
+    problems = []
     for key, value in unknown.items():
         flag = f"--{_field(key, actions)}"
-        *_, hint = near_flags.hints([flag], known, {flag: value})
-        said.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}")
-    return said
+        *_, hint = hints_about([flag], flags, {flag: value})
+        problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}")
+    return problems
 
 
 def _value(key: str, given: object, action: Action, hint: object) -> object:
     value = given.value if isinstance(given, Written) else given
-    # Of a field that is refused away from them (meaning.py), whatever their type is.
+    # Values with which a rejected field raises nothing, of any type.
     if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
         return value
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    members = union_members(hint)
     if isinstance(value, str):
         return _converted(key, value, action)
     if value is None and (type(None) in members or action.default is None):
@@ -144,23 +145,23 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
     ):
         return "yes" if value else "no"
     got = "nothing; leave it out" if value is None else f"{_kind(value)} {value!r}"
-    raise ValueError(f"{key}: expected {_wanted(accepted)}, got {got}")
+    raise ValueError(f"{key}: expected {_type_names(accepted)}, got {got}")
 
 
 def _as_word(value: object, field: str) -> str | None:
-    """The word of the command line for a value that a file has in its place; None for other values."""
+    """Return the command line's word for a number, date or list of files; None for other values."""
     if isinstance(value, Written):
         return value.text
-    if type(value) is int:  # of JSON
+    if type(value) is int:  # from JSON
         return str(value)
-    if field in _OF_FILES and isinstance(value, list) and value:
+    if field in _FILE_FIELDS and isinstance(value, list) and value:
         whole = all(isinstance(item, str) and item and "," not in item for item in value)
         return ",".join(value) if whole else None
     return None
 
 
-def _wanted(kinds: set[Any]) -> str:
-    """Names of types as the help has them: `str or none`."""
+def _type_names(kinds: set[Any]) -> str:
+    """Return names of types as in the help: `str or none`."""
     names = sorted(getattr(kind, "__name__", str(kind)) for kind in kinds - {type(None)})
     return " or ".join(names + (["none"] if type(None) in kinds else []))
 
@@ -169,7 +170,7 @@ def _converted(key: str, word: str, action: Action) -> object:
     convert = action.type if callable(action.type) else str
     try:
         value = convert(word)
-    except Exception as error:  # whatever a type of the user's raises
+    except Exception as error:  # a type of a script's own may raise anything
         raise ValueError(f"{key}: {error}") from None
     if action.choices is not None and value not in action.choices:
         raise ValueError(f"{key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}")
@@ -178,3 +179,27 @@ def _converted(key: str, word: str, action: Action) -> object:
 
 def _kind(value: object) -> str:
     return {type(None): "nothing", dict: "an object", list: "a list"}.get(type(value), type(value).__name__)
+
+
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+
+
+def yaml_loader(text: str) -> Any:
+    """Return a safe PyYAML loader over `text` that reads numbers as YAML 1.2 does: `1e-4` is a number."""
+    return _loader_type()(text)
+
+
+def load_yaml(text: str) -> Any:
+    """Read the document in `text` by `yaml_loader`. Raises yaml.YAMLError."""
+    return yaml_loader(text).get_single_data()
+
+
+@cache
+def _loader_type() -> type[Any]:
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Loader with its own resolver; adding a resolver to SafeLoader would change all programs."""
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+    return Loader

@@ -1,7 +1,7 @@
-"""Command line parser for dataclasses, by the rules of transformers' HfArgumentParser without importing it.
+"""Command line parser for dataclasses, by the rules of transformers' HfArgumentParser, without importing it.
 
-Every field `a_b` gives `--a_b` and `--a-b`; booleans take an optional word; a field whose default is True
-also gives `--no_a_b`. The rules case by case: docs/spec/trainer_arguments.md, section 5.
+A field `a_b` has the flags `--a_b` and `--a-b`; the value of a boolean is optional; a field whose default is
+True also has `--no_a_b`. All rules: docs/spec/trainer_arguments.md, section 5.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, NoReturn, get_type_hints
 
 import fastsft
 from fastsft.arguments.given import COMMAND_LINE, PYTHON, made_with
-from fastsft.arguments.parsing.field_action import FieldAction, NoFieldAction, fields_on_line
-from fastsft.arguments.parsing.flag_file import flag_defaults, read_flag_file
+from fastsft.arguments.help import HelpAction
+from fastsft.arguments.parsing.flag_file import flag_defaults, load_yaml, read_flag_file
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign
-from fastsft.arguments.parsing.help_text import HelpAction
-from fastsft.arguments.parsing.near_flags import clearer
-from fastsft.arguments.parsing.parser_options import (
+from fastsft.arguments.parsing.hints import clearer, unknown_words
+from fastsft.arguments.parsing.options import (
+    FieldAction,
+    NoFieldAction,
+    fields_on_line,
     options_of,
     spellings,
-    unknown_words,
     word_type,
 )
-from fastsft.arguments.parsing.yaml_numbers import load_yaml
 from fastsft.runtime.regular_files import read_text
 
 _CONFIG = "config"
@@ -36,12 +36,12 @@ _NEGATIVE_NUMBER = re.compile(r"^-(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^-inf$")
 
 
 class DataclassParser(ArgumentParser):
-    """Parses a command line into instances of `dataclass_types` (one or several), in their order.
+    """Command line parser that makes instances of `dataclass_types` (one or several), in their order.
 
-    `--config FILE.yaml|json` gives flags; the command line wins. An unknown option raises ValueError and
-    names the nearest known one; a value of the wrong type leaves with argparse's exit status 2. Other
-    keyword arguments are argparse's (`fromfile_prefix_chars="@"` reads flags from @file). `--model` and
-    `--data` are `--model_name_or_path` and `--data_path`, where no field has these names.
+    `--config FILE.yaml|json` has flags that the command line overrides. An unknown option raises ValueError
+    with a hint; a value of the wrong type exits with argparse's status 2. Other keyword arguments are
+    argparse's (`fromfile_prefix_chars="@"` reads flags from @file). `--model` and `--data` are short for
+    `--model_name_or_path` and `--data_path`, unless fields have these names.
     """
 
     def __init__(self, dataclass_types: type | Iterable[type] | None = None, **kwargs: Any) -> None:
@@ -94,11 +94,11 @@ class DataclassParser(ArgumentParser):
         args_filename: str | Path | None = None,
         args_file_flag: str | None = None,
     ) -> tuple[Any, ...]:
-        """One instance a dataclass, in order; `args` defaults to `sys.argv[1:]`.
+        """Return one instance per dataclass, in order; `args` defaults to `sys.argv[1:]`.
 
-        A file named like the program with the suffix `.args` (or `args_filename`, or those that
-        `args_file_flag` names) is put before the command line. Arguments that were added to the parser
-        not of the dataclasses follow in a namespace. Raises ValueError for unknown options unless
+        The words of a file named like the program with the suffix `.args` (or `args_filename`, or the files
+        that `args_file_flag` names) come before the command line. A namespace with arguments that were added
+        to the parser itself follows the instances. ValueError for unknown options unless
         `return_remaining_strings`, which appends them to the result.
         """
         files = _default_files(look_for_args_file, args_filename)
@@ -119,7 +119,7 @@ class DataclassParser(ArgumentParser):
         return tuple(outputs)
 
     def error(self, message: str) -> NoReturn:
-        """Leave with status 2; without argparse's usage, which would be hundreds of lines."""
+        """Exit with status 2, without argparse's hundreds of usage lines."""
         self.exit(2, f"{self.prog}: error: {clearer(message)}; {self.prog} --help all lists all flags\n")
 
     def parse_values(
@@ -128,46 +128,43 @@ class DataclassParser(ArgumentParser):
         files: Sequence[Path] = (),
         args_file_flag: str | None = None,
     ) -> tuple[Namespace, list[str]]:
-        """The values of all fields, not yet made into instances, and the words that no option takes.
+        """Return all fields' values, before instances are made, and the words that no option takes.
 
-        args: default `sys.argv[1:]`. files: put before them, those that exist. `given` then names the fields
-        that were given, and by what.
+        args: default `sys.argv[1:]`. files: the words of those that exist come first. Afterwards `given` has
+        the fields that were given, and who gave them.
         """
         self.given = {}
-        words = list(sys.argv[1:] if args is None else args)
+        argv = list(sys.argv[1:] if args is None else args)
         if args_file_flag:
-            named, words = _named_files(words, args_file_flag)
+            named, argv = _named_files(argv, args_file_flag)
             files = [*files, *named]
         texts = [read_text(file, of_user=True) for file in files if file.exists()]
-        words = [word for text in texts for word in text.split()] + words
+        argv = [word for text in texts for word in text.split()] + argv
         if self._reads_config:
-            configs, words = _named_files(words, f"--{_CONFIG}", allow_abbrev=False)
+            configs, argv = _named_files(argv, f"--{_CONFIG}", allow_abbrev=False)
             if configs:
-                self._take_config(str(configs[-1]))
-        namespace, remaining = self.parse_known_args([self._in_full(word) for word in words])
+                self._read_config(str(configs[-1]))
+        namespace, remaining = self.parse_known_args([self._in_full(word) for word in argv])
         if self._reads_config:
             delattr(namespace, _CONFIG)
         self.given |= dict.fromkeys(fields_on_line(namespace), COMMAND_LINE)
         return namespace, remaining
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Flags that a word is the beginning of: none of ours for a flag that another trainer has.
-
-        `--chat_template` is no short form of --chat_template_name.
-        """
-        found = super()._get_option_tuples(option_string)
+        """Do not complete a flag of another trainer: `--chat_template` is not --chat_template_name."""
+        matches = super()._get_option_tuples(option_string)
         name = option_string.partition("=")[0].lstrip("-").replace("-", "_")
-        return [] if len(found) == 1 and about_foreign(name) is not None else found
+        return [] if len(matches) == 1 and about_foreign(name) is not None else matches
 
     def _in_full(self, word: str) -> str:
-        """--model is --model_name_or_path, unless it is a flag of its own or the other one is none."""
+        """Replace --model by --model_name_or_path, and --data, unless fields have other names."""
         flag, equals, value = word.partition("=")
         full = f"--{SHORT_NAMES.get(flag.removeprefix('--'), '')}"
-        known = self._option_string_actions
-        return f"{full}{equals}{value}" if flag[:2] == "--" and flag not in known and full in known else word
+        flags = self._option_string_actions
+        return f"{full}{equals}{value}" if flag[:2] == "--" and flag not in flags and full in flags else word
 
-    def _take_config(self, path: str) -> None:
-        """Keys of a file become defaults, so that flags win."""
+    def _read_config(self, path: str) -> None:
+        """Make a file's values defaults, which flags override."""
         defaults = self.file_values(path)
         self.set_defaults(**defaults)
         self.given = dict.fromkeys(defaults, path)
@@ -175,7 +172,7 @@ class DataclassParser(ArgumentParser):
             action.required = action.required and action.dest not in defaults
 
     def file_values(self, path: str) -> dict[str, Any]:
-        """Values of a file of `--config`, by field. ValueError as of `flag_defaults`."""
+        """Return the values of a `--config` file by field. Raises as `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
@@ -185,9 +182,9 @@ class DataclassParser(ArgumentParser):
     def parse_dict(
         self, args: dict[str, Any], allow_extra_keys: bool = False, *, given: Mapping[str, str] | None = None
     ) -> tuple[Any, ...]:
-        """Instances from a dictionary, values as they are. Unknown keys raise ValueError unless allowed.
+        """Make instances from a dictionary. ValueError for unknown keys unless they are allowed.
 
-        given: by what each is given; default Python.
+        given: who gave each value; default Python.
         """
         if not allow_extra_keys:
             self.check_names(args)
@@ -200,19 +197,19 @@ class DataclassParser(ArgumentParser):
         return tuple(outputs)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """ValueError for names that are no fields, with the nearest ones."""
-        known = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
-        unused = sorted(set(names) - known)
-        if unused:
-            said = unknown_words([f"--{name}" for name in unused], [f"--{name}" for name in known])
-            raise ValueError(said.replace("--", "").replace("flag", "name"))
+        """ValueError for names that are no fields, with hints."""
+        fields = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
+        unknown = sorted(set(names) - fields)
+        if unknown:
+            message = unknown_words([f"--{name}" for name in unknown], [f"--{name}" for name in fields])
+            raise ValueError(message.replace("--", "").replace("flag", "name"))
 
     def parse_json_file(self, json_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """`parse_dict` on a JSON file."""
+        """Call `parse_dict` with the content of a JSON file."""
         return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8-sig")), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """`parse_dict` on a YAML file. Numbers inside of objects are those of YAML 1.2 (yaml_numbers.py)."""
+        """Call `parse_dict` with the content of a YAML file; objects inside have YAML 1.2's numbers."""
         import yaml  # type: ignore[import-untyped]
 
         text = Path(yaml_file).read_text(encoding="utf-8")
@@ -222,7 +219,7 @@ class DataclassParser(ArgumentParser):
 
 
 def _program() -> str | None:
-    """The command that runs one of fastsft's own scripts; None, which is argparse's choice, for others."""
+    """Return the command of fastsft's own scripts; None, which leaves the name to argparse, for others."""
     path = Path(sys.argv[0]) if sys.argv else Path()
     ours = Path(fastsft.__file__).parent
     return f"python -m fastsft.{path.stem}" if path.suffix == ".py" and path.parent == ours else None
@@ -234,9 +231,9 @@ def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
     return [Path(sys.argv[0]).with_suffix(".args")] if look and sys.argv and sys.argv[0] else []
 
 
-def _named_files(words: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
-    """The files after each `flag`, and the words without them."""
+def _named_files(argv: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
+    """Return the files after each `flag`, and the other words."""
     finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
     finder.add_argument(flag, type=str, action="append", dest="files")
-    found, rest = finder.parse_known_args(words)
-    return [Path(name) for name in found.files or []], rest
+    parsed, rest = finder.parse_known_args(argv)
+    return [Path(name) for name in parsed.files or []], rest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastsft import _C
-from fastsft.arguments.optimizer import optimizer_of
+from fastsft.arguments.engine_flags import optimizer_of
 from fastsft.checkpoint.external.tensor_files import MOMENTS, OptimizerFile, ShardedFiles, ShardedOptimizer
 from fastsft.checkpoint.external.transformers_checkpoint import (
     TransformersCheckpoint,

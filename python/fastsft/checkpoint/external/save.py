@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from fastsft.arguments.sizes import parse_size
+from fastsft.arguments.values import parse_size
 from fastsft.checkpoint.external.state import saved_entries, state_entries
 from fastsft.checkpoint.external.units import Entry, NotStreamable, Unit
 from fastsft.checkpoint.external.wrapped import unwrapped

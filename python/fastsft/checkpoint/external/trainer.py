@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.script_names.rebound import remember_own
+from fastsft.script_names.module_names import remember_own
 
 if TYPE_CHECKING:
     from torch import nn

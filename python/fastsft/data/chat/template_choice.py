@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.arguments.parsing.near_flags import slips
+from fastsft.arguments.parsing.hints import slips
 from fastsft.data.chat.jinja_form import jinja_form_of, without_bos
 from fastsft.data.chat.model_template import Asked, ModelTemplate, Rendered
 from fastsft.data.chat.rendering.conversation import has_tools

@@ -1,1 +1,1 @@
-"""`fastsft verify`: a model directory or a checkpoint is read whole, and judged. Nothing is written."""
+"""`fastsft verify`: checks that read a model directory or checkpoint whole."""

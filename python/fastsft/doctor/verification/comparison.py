@@ -1,4 +1,4 @@
-"""Two model directories, tensor by tensor; a few million values of each are in memory at a time."""
+"""Compares two model directories tensor by tensor, with a few million values in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor. largest: of the absolute differences, inf where one side alone is not a finite number."""
+    """Difference between two tensors. largest: absolute difference, inf if only one value is finite."""
 
     name: str
     text: str
@@ -25,7 +25,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """equal: how many have the same values, whatever their types; the others one by one."""
+    """How many tensors have equal values, whatever their dtypes, and the differences."""
 
     equal: int
     differing: list[Difference]
@@ -37,10 +37,10 @@ class Comparison:
         return not self.differing and not self.missing
 
     def summary(self) -> str:
-        """`290 tensors are equal, 2 differ (at most 0.0012, in ..), 1 is in one of the two alone`."""
+        """Return for example `290 tensors are equal, 2 differ (at most 0.0012, in ..), 1 is in one alone`."""
         parts = [f"{self.equal} tensor{' is' if self.equal == 1 else 's are'} equal"]
         if self.differing:
-            worst = max(self.differing, key=lambda each: each.largest)
+            worst = max(self.differing, key=lambda difference: difference.largest)
             most = f" (at most {worst.largest:.3g}, in {worst.name})" if worst.largest else ""
             parts.append(f"{len(self.differing)} differ{'s' if len(self.differing) == 1 else ''}{most}")
         if self.missing:
@@ -49,7 +49,7 @@ class Comparison:
 
 
 def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference | int]:
-    """A Difference for each tensor that is not equal, as it is found, and 1 for each that is."""
+    """Yield a Difference for each tensor that differs, and 1 for each tensor that is equal."""
     for name, entry in first.tensors.items():
         other = second.tensors.get(name)
         if other is None and _is_second_copy(name, first):
@@ -68,15 +68,15 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
 
 
 def _is_second_copy(name: str, weights: StoredWeights) -> bool:
-    """True for a head that holds the embedding's values: tied models are stored with it and without."""
+    """True for a head that equals the embedding; tied models are stored with or without this copy."""
     return name == HEAD and EMBEDDING in weights.tensors and weights.is_same(EMBEDDING, weights, HEAD)
 
 
 def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Difference | None:
     count, largest = 0, 0.0
-    for mine, theirs in zip(first.blocks(name), second.blocks(name), strict=True):
-        if mine.dtype != theirs.dtype or bits_of(mine) != bits_of(theirs):
-            others, apart = _distance(mine.double(), theirs.double())
+    for left, right in zip(first.blocks(name), second.blocks(name), strict=True):
+        if left.dtype != right.dtype or bits_of(left) != bits_of(right):
+            others, apart = _distance(left.double(), right.double())
             count, largest = count + others, max(largest, apart)
     if not count:
         return None
@@ -86,31 +86,31 @@ def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Differ
     return Difference(name, text, largest)
 
 
-def _distance(mine: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
-    """Values that differ, and the largest difference; not a number equals not a number."""
-    other = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
+def _distance(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
+    """Return how many values differ, and the largest difference; NaN equals NaN."""
+    other = (left != right) & ~(left.isnan() & right.isnan())
     if not bool(other.any()):
         return 0, 0.0
-    apart = (mine - theirs)[other].abs().nan_to_num(nan=math.inf)
+    apart = (left - right)[other].abs().nan_to_num(nan=math.inf)
     return int(other.sum()), float(apart.max())
 
 
-def summed(found: Iterator[Difference | int], say: Callable[[Difference], object]) -> Comparison:
-    """All that `compare` yields; each difference is handed to `say` when it is found."""
+def summed(results: Iterator[Difference | int], report: Callable[[Difference], object]) -> Comparison:
+    """Collect results from `compare`; call `report` with each difference at once."""
     equal = 0
     differing: list[Difference] = []
     missing: list[Difference] = []
-    for each in found:
-        if isinstance(each, int):
-            equal += each
+    for result in results:
+        if isinstance(result, int):
+            equal += result
             continue
-        (missing if each.text.startswith("not in ") else differing).append(each)
-        say(each)
+        (missing if result.text.startswith("not in ") else differing).append(result)
+        report(result)
     return Comparison(equal, differing, missing)
 
 
 def open_weights(directory: Path) -> StoredWeights:
-    """The weights of a directory, all of whose files can be read. ValueError naming the first fault."""
+    """Open a directory's weights; ValueError with the first unreadable file."""
     if not directory.is_dir():
         raise ValueError(f"{directory}: expected a model directory or a checkpoint, got no directory")
     weights = StoredWeights(directory)

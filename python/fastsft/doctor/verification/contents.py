@@ -1,4 +1,4 @@
-"""Configuration, tensors, tokenizer and template of a model directory agree with each other."""
+"""Checks that configuration, tensors, tokenizer and template agree, for models and adapters."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, make_labeller
 from fastsft.data.conversation_labels import check_tokenizer as check_padding
-from fastsft.doctor.model_files import raise_weight_problems, weights_text
-from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.doctor.check import WARNING, ExaminedDirectory, NotCheckedError, ProblemError
+from fastsft.doctor.model_files import directory_here, raise_weight_problems, weights_text
 from fastsft.doctor.verification.files import named
-from fastsft.doctor.verification.subject import Subject
 from fastsft.inspection.data_report import note_stop_token
+from fastsft.lora.adapter_files import AdapterDirectory
+from fastsft.lora.attach import find_targets
 from fastsft.model.engine_choice import open_model
 from fastsft.model.stored_weights import DTYPES, StoredWeights, extremes
+from fastsft.planning.devices import size_text
 from fastsft.tokenizer.tokenizer import Tokenizer
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def check_config(subject: Subject) -> str:
-    """config.json describes a model of a known family."""
+def check_config(subject: ExaminedDirectory) -> str:
+    """Check that config.json describes a known model family."""
     model = open_model(str(subject.directory), trust_remote_code=subject.trusts_code)
     count = sum(math.prod(shape) for _, shape in model.parameter_shapes())
     subject.model = model
@@ -30,16 +32,16 @@ def check_config(subject: Subject) -> str:
     return f"{model.config.get('model_type')}{kind}, {count:,} parameters"
 
 
-def check_tensors(subject: Subject) -> str:
-    """Every tensor of the configuration is there with its shape, and no other."""
+def check_tensors(subject: ExaminedDirectory) -> str:
+    """Check that the weights have exactly the tensors in config.json."""
     subject.weights = StoredWeights(subject.directory)
     model = subject.need("model", "a config.json of a known family")
     raise_weight_problems(subject.weights, model)
     _check_index(subject.weights)
     named_type = str(model.config.get("dtype") or model.config.get("torch_dtype") or "")
     named_type = named_type.removeprefix("torch.")
-    found = {DTYPES[each.dtype] for each in subject.weights.tensors.values() if each.dtype in DTYPES}
-    if named_type and named_type not in found:
+    dtypes = {DTYPES[entry.dtype] for entry in subject.weights.tensors.values() if entry.dtype in DTYPES}
+    if named_type and named_type not in dtypes:
         raise ProblemError(
             f"{weights_text(subject.weights)}; config.json says {named_type}",
             "loaders may convert them; fastsft convert writes the two alike",
@@ -49,24 +51,24 @@ def check_tensors(subject: Subject) -> str:
 
 
 def _check_index(weights: StoredWeights) -> None:
-    """ProblemError unless the index names the file that each tensor is in."""
+    """Raise ProblemError unless the index names the right file for each tensor."""
     folder = weights.directory
     if weights.is_pickled or os.path.lexists(folder / "model.safetensors"):
         return
     index = _C.read_weight_map(str(folder))
     faults = [f"{name}: not in the index" for name in weights.tensors if name not in index]
     for name, file in index.items():
-        found = weights.tensors.get(name)
-        if found is None:
+        entry = weights.tensors.get(name)
+        if entry is None:
             faults.append(f"{name}: the index says {file}, no file has it")
-        elif found.file.resolve() != (folder / file).resolve():  # of the hub's cache they are links
-            faults.append(f"{name}: the index says {file}, it is in {found.file.name}")
+        elif entry.file.resolve() != (folder / file).resolve():  # links in the hub's cache
+            faults.append(f"{name}: the index says {file}, it is in {entry.file.name}")
     if faults:
         raise ProblemError(named(faults), "fastsft convert writes files and index alike")
 
 
-def check_values(subject: Subject) -> str:
-    """Every value is a finite number; a few million are in memory at a time."""
+def check_values(subject: ExaminedDirectory) -> str:
+    """Check that all values are finite, a few million at a time."""
     weights = subject.need("weights", "weights")
     if weights.problems:
         raise NotCheckedError("needs weight files that can be read")
@@ -84,8 +86,8 @@ def check_values(subject: Subject) -> str:
     return f"all finite; the largest is {largest:.3g}, in {where}" if where else "all are 0"
 
 
-def check_tied(subject: Subject) -> str:
-    """Tied weights are one tensor, or two that are equal."""
+def check_tied(subject: ExaminedDirectory) -> str:
+    """Check that tied weights are a single tensor, or two equal tensors."""
     model = subject.need("model", "a config.json of a known family")
     weights = subject.need("weights", "weights")
     if weights.problems:
@@ -104,8 +106,8 @@ def check_tied(subject: Subject) -> str:
     return "head and embedding are stored twice, with the same bits"
 
 
-def check_tokenizer(subject: Subject) -> str:
-    """The tokenizer loads; the embedding has a row for each token, and config.json names the same ones."""
+def check_tokenizer(subject: ExaminedDirectory) -> str:
+    """Check that the tokenizer loads, fits the embedding, and has the special tokens in config.json."""
     subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
     model = subject.need("model", "a config.json of a known family")
     config, rows = model.config, model.vocab_size()
@@ -126,16 +128,16 @@ def check_tokenizer(subject: Subject) -> str:
 
 
 def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """A line when config.json names another token than the tokenizer; pad alone may be in one only."""
-    known, own = config.get(name), getattr(tokenizer, name)
-    listed = known if isinstance(known, list) else [known]
-    if own is None or known is None or own in listed:
+    """Return a line if config.json and tokenizer name different tokens; either may name none."""
+    configured, own = config.get(name), getattr(tokenizer, name)
+    listed = configured if isinstance(configured, list) else [configured]
+    if own is None or configured is None or own in listed:
         return ""
-    return f"{name}: {known} in config.json, {own} in the tokenizer"
+    return f"{name}: {configured} in config.json, {own} in the tokenizer"
 
 
-def check_template(subject: Subject) -> str:
-    """The chat template renders a conversation, whose replies end in a token that generation stops at."""
+def check_template(subject: ExaminedDirectory) -> str:
+    """Check that the chat template renders a conversation whose replies end with a stop token."""
     tokenizer = subject.need("tokenizer", "a tokenizer")
     if not tokenizer.chat_template:
         raise NotCheckedError("the tokenizer has no chat template; apply_chat_template needs one")
@@ -147,3 +149,48 @@ def check_template(subject: Subject) -> str:
     if subject.model is not None:
         note_stop_token(subject.model, tokenizer, made)
     return f"renders a conversation; replies end with {made['stop_token']}"
+
+
+def check_adapter_config(subject: ExaminedDirectory) -> str:
+    """Check that fastsft supports adapter_config.json, and that the base model is on this machine."""
+    subject.adapter = adapter = AdapterDirectory(subject.directory)
+    settings = adapter.settings
+    text = f"LoRA, r {settings.r}, alpha {settings.lora_alpha:g}"
+    if settings.base_model is None:
+        raise ProblemError(
+            f"{text}; base_model_name_or_path names no model, which peft and fastsft chat look for",
+            "write the base model's directory or hub name there",
+        )
+    subject.model = open_model(str(directory_here(settings.base_model, None)))
+    return f"{text}, of {settings.base_model}"
+
+
+def check_adapter_tensors(subject: ExaminedDirectory) -> str:
+    """Check that the adapter has exactly its configured tensors."""
+    adapter = subject.need("adapter", "an adapter_config.json that can be read")
+    model = subject.need("model", "the base model")
+    find_targets(model, adapter)
+    count = sum(math.prod(shape) for shape in adapter.shapes.values())
+    size = size_text(adapter.file.stat().st_size)
+    return f"{len(adapter.shapes)} tensors, {count:,} parameters, {size}, as the base model has places for"
+
+
+def check_adapter_values(subject: ExaminedDirectory) -> str:
+    """Check that all values are finite."""
+    adapter = subject.need("adapter", "an adapter_config.json that can be read")
+    faults, largest = [], 0.0
+    for name, shape in adapter.shapes.items():
+        bad, most = extremes([adapter.read(name)])
+        if bad:
+            faults.append(f"{name}: {bad:,} of {math.prod(shape):,} values are not finite")
+        largest = max(largest, most)
+    if faults:
+        raise ProblemError(named(faults), "take a checkpoint from before, or copy the adapter again")
+    return f"all finite; the largest is {largest:.3g}"
+
+
+def check_adapter_tokenizer(subject: ExaminedDirectory) -> str:
+    """Check the tokenizer like a model's; an adapter may have none."""
+    if not (subject.directory / "tokenizer_config.json").is_file():
+        raise NotCheckedError("the adapter has no tokenizer of its own: the base model's is taken")
+    return check_tokenizer(subject)

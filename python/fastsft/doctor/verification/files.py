@@ -1,4 +1,4 @@
-"""Files against what fastsft noted when it wrote them, and the state of a checkpoint."""
+"""Checks for files against recorded checksums, and for a checkpoint's state."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from fastsft import _C
 from fastsft.checkpoint.finished_run import RECORD_NAME
 from fastsft.checkpoint.run_identity import STATE_NAME, holds_only_model, read_run_state
 from fastsft.checkpoint.state_files import check_run_state, check_trainer_state
-from fastsft.doctor.result import WARNING, ProblemError
-from fastsft.doctor.verification.subject import Subject
+from fastsft.doctor.check import WARNING, ExaminedDirectory, ProblemError
 from fastsft.model.stored_weights import BLOCK, DTYPES, as_tensor, extremes
-from fastsft.planning.device_memory import size_text
+from fastsft.planning.devices import size_text
 from fastsft.runtime.output_files import digest_of_file, recorded_files
 from fastsft.runtime.regular_files import read_json_object
 
@@ -22,8 +21,8 @@ _OPTIMIZER = "optimizer-rank-*.safetensors"
 _MOST_NAMED = 5
 
 
-def check_files(subject: Subject) -> str:
-    """Every file of the manifest, or on record as written by fastsft, is there with its checksum."""
+def check_files(subject: ExaminedDirectory) -> str:
+    """Check the checksums in the manifest, or those recorded when fastsft wrote the files."""
     folder = subject.directory
     if (folder / "manifest.json").exists():
         problems = list(_C.verify_directory(str(folder)))
@@ -37,12 +36,12 @@ def check_files(subject: Subject) -> str:
     return _against_record(folder)
 
 
-def _step(subject: Subject, manifest: _C.Manifest) -> str:
+def _step(subject: ExaminedDirectory, manifest: _C.Manifest) -> str:
     return f" of step {manifest.step}" if subject.is_checkpoint else ""
 
 
 def _against_record(folder: Path) -> str:
-    """Of a finished model: what fastsft wrote last under each name."""
+    """Check a finished model against the last checksum recorded for each file."""
     absent = [name for name in _files_of_end(folder) if not (folder / name).is_file()]
     if absent:
         raise ProblemError(
@@ -75,7 +74,7 @@ def _against_record(folder: Path) -> str:
 
 
 def _files_of_end(folder: Path) -> list[str]:
-    """Names that a run left when it was over, as it says itself."""
+    """Return the file names that the run recorded at its end."""
     try:
         files = read_json_object(folder / RECORD_NAME).get("files")
     except ValueError:
@@ -83,8 +82,8 @@ def _files_of_end(folder: Path) -> list[str]:
     return [str(name) for name in files] if isinstance(files, dict) else []
 
 
-def check_state(subject: Subject) -> str:
-    """Progress, optimizer and generators, which a run needs to resume."""
+def check_state(subject: ExaminedDirectory) -> str:
+    """Check the state from which a run resumes: progress, optimizer and random generators."""
     folder = subject.directory
     if not subject.is_checkpoint:
         return "a model, no checkpoint: there is no state of a run"
@@ -103,7 +102,7 @@ def check_state(subject: Subject) -> str:
 
 
 def _faults(path: Path) -> Iterator[str]:
-    """Values of the optimizer that are not finite; a unit is in memory at a time."""
+    """Yield a line for each optimizer tensor with values that are not finite; unit by unit."""
     import torch
 
     reader = _C.SafetensorsReader(str(path))
@@ -115,6 +114,6 @@ def _faults(path: Path) -> Iterator[str]:
 
 
 def named(names: list[str]) -> str:
-    """The first few of them, one a line."""
+    """Return the first few names, each on a line."""
     more = len(names) - _MOST_NAMED
     return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The directory as the installed transformers opens it: positions, vocabulary and tied weights."""
+"""Check that the installed transformers opens the same model: positions, vocabulary and tied weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
-from fastsft.doctor.result import WARNING, NotCheckedError, ProblemError
+from fastsft.doctor.check import WARNING, ExaminedDirectory, NotCheckedError, ProblemError
 from fastsft.doctor.verification.files import named
-from fastsft.doctor.verification.subject import Subject
 from fastsft.model.config_words import missing_words
 from fastsft.model.generic.empty_model import empty_model, empty_of, first_line
 from fastsft.runtime.versions import transformers_version
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
     from fastsft.model.causal_lm import CausalLM
 
-_CLOSE = 1e-5  # relative; another base or factor differs by far more
+_CLOSE = 1e-5  # relative tolerance; wrong bases or factors differ by far more
 _WAY_OUT = "fastsft convert DIR NEW writes config.json and tokenizer in words of both releases"
 
 
-def check_library(subject: Subject) -> str:
-    """transformers opens configuration and tokenizer as fastsft does."""
+def check_library(subject: ExaminedDirectory) -> str:
+    """Check that transformers opens configuration and tokenizer as fastsft does."""
     model, here = subject.need("model", "a config.json of a known family"), transformers_version()
     if here is None:
         raise NotCheckedError("needs transformers")
@@ -45,8 +44,8 @@ def check_library(subject: Subject) -> str:
     return f"transformers {here} opens it with the same positions, vocabulary and tied weights"
 
 
-def _opened(subject: Subject, here: str) -> PreTrainedModel:
-    """Of config.json as transformers reads it; without weights."""
+def _opened(subject: ExaminedDirectory, here: str) -> PreTrainedModel:
+    """Return the model that transformers builds from config.json, without weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -55,18 +54,18 @@ def _opened(subject: Subject, here: str) -> PreTrainedModel:
         return empty_of(
             lambda: AutoModelForCausalLM.from_config(config, dtype=torch.float32), f"transformers {here}"
         )
-    except Exception as error:  # of any class: the libraries' own
+    except Exception as error:  # libraries raise any class
         raise ProblemError(f"transformers {here} does not open it: {first_line(error)}", _WAY_OUT) from None
 
 
 def _rotations(module: Any) -> dict[str, torch.Tensor]:
-    """Frequencies by the names of their buffers, times the scale of sine and cosine."""
-    found = {}
+    """Return frequencies by buffer name, multiplied by the scale for sine and cosine."""
+    frequencies = {}
     for name, buffer in module.named_buffers():
         owner = module.get_submodule(name.rpartition(".")[0])
         if name.endswith("inv_freq") and "original" not in name:
-            found[name] = buffer.float() * float(_scale(owner, name))
-    return found
+            frequencies[name] = buffer.float() * float(_scale(owner, name))
+    return frequencies
 
 
 def _scale(owner: Any, name: str) -> float:
@@ -76,19 +75,21 @@ def _scale(owner: Any, name: str) -> float:
 
 
 def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """A line for each rotation that differs from that of fastsft's engine."""
+    """Return a line for each rotation that differs from fastsft's engine."""
     import torch
 
-    theirs = _rotations(opened)
+    reference = _rotations(opened)
     if model.engine_kind == "native":
-        ours = _native_rotations(model)
-        missing = [each for each in ours if not any(_same(each, other) for other in theirs.values())]
-        return ["rotary frequencies (rope) differ from those that were trained"] if theirs and missing else []
-    ours_by_name = _rotations(empty_model(model.config, torch.float32))
+        native = _native_rotations(model)
+        missing = [own for own in native if not any(_same(own, other) for other in reference.values())]
+        return (
+            ["rotary frequencies (rope) differ from those that were trained"] if reference and missing else []
+        )
+    own = _rotations(empty_model(model.config, torch.float32))
     return [
         f"{name}: rotary frequencies (rope) differ from those that were trained"
-        for name, value in ours_by_name.items()
-        if name not in theirs or not _same(value, theirs[name])
+        for name, value in own.items()
+        if name not in reference or not _same(value, reference[name])
     ]
 
 
@@ -112,7 +113,7 @@ def _vocabulary(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 
 def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """A line if transformers' model ties head and embedding and fastsft's does not, or the reverse."""
+    """Return a line if either transformers' model or fastsft's ties head and embedding, but not both."""
     head = opened.get_output_embeddings()
     if head is None:
         return []
@@ -122,19 +123,19 @@ def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
     return [f"head and embedding are {'tied' if ties else 'two'}, expected {'two' if ties else 'tied'}"]
 
 
-def _tokenizer(subject: Subject) -> list[str]:
-    """Lines where AutoTokenizer fails, or names other tokens than fastsft's."""
+def _tokenizer(subject: ExaminedDirectory) -> list[str]:
+    """Return lines if AutoTokenizer fails, or names other special tokens than fastsft."""
     if subject.tokenizer is None:
         return []
     from transformers import AutoTokenizer
 
     try:
-        theirs = AutoTokenizer.from_pretrained(subject.directory, local_files_only=True)
-    except Exception as error:  # of any class: the libraries' own
+        reference = AutoTokenizer.from_pretrained(subject.directory, local_files_only=True)
+    except Exception as error:  # libraries raise any class
         return [f"AutoTokenizer: {first_line(error)}"]
     own = subject.tokenizer
     return [
-        f"{name}: {getattr(theirs, name)} in transformers, {getattr(own, name)} in fastsft"
+        f"{name}: {getattr(reference, name)} in transformers, {getattr(own, name)} in fastsft"
         for name in ("bos_token_id", "eos_token_id", "pad_token_id")
-        if getattr(theirs, name) != getattr(own, name)
+        if getattr(reference, name) != getattr(own, name)
     ]

@@ -1,1 +1,1 @@
-"""Changes by which a model of transformers, or transformers itself, computes other things than the engine."""
+"""Find changes of a transformers model, or of transformers itself, that the engine would not compute."""

@@ -21,7 +21,7 @@ class Alteration:
 
 
 def refuse(alterations: list[Alteration], caller: str) -> None:
-    """Raise a ValueError that names the first alteration of each kind, if there are any."""
+    """Raise a ValueError naming the first alteration per kind, if there are any."""
     if not alterations:
         return
     kinds: dict[tuple[str, str], list[Alteration]] = {}

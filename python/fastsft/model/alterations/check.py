@@ -1,4 +1,4 @@
-"""Check that a given model, or the libraries that would load a directory, compute what the engine does.
+"""Check that a given model, or the libraries that would load a directory, compute like the engine.
 
 A trial on small layers would not do: a patch may act by layer, size, token, time or rank.
 """
@@ -83,10 +83,10 @@ def check_model(
 
 
 def check_patches(model_type: str, caller: str) -> WatchedNames:
-    """Refuse patches of torch and transformers with which the original would load and train a directory.
+    """Refuse torch and transformers patches that the original would load and train a directory with.
 
-    Imports nothing: of a file of transformers that is not imported yet, the names in it are looked at.
-    Returns the names that were looked at. ValueError that names the patched object.
+    Imports nothing: a transformers file that is not imported yet is read for the names in it. Returns the
+    checked names. ValueError that names the patched object.
     """
     from fastsft import _C
 
@@ -114,7 +114,7 @@ def check_patches(model_type: str, caller: str) -> WatchedNames:
 def _compared(
     model: PreTrainedModel, config: dict[str, Any], library: list[Alteration], caller: str
 ) -> ComparedModules:
-    """Compare the modules with those of a fresh model of `config`, without dropout.
+    """Compare the modules with a fresh model built from `config`, without dropout.
 
     library: patches, which are refused if they are why no model can be built.
     """
@@ -139,7 +139,7 @@ def _tell_equal(equal: list[str]) -> None:
 
 
 def family_module(model_type: str) -> str:
-    """Return the name of transformers' module with the classes of a native family."""
+    """Return the transformers module that defines a native family."""
     family = model_type.removesuffix("_text")  # gemma3_text is the text model of gemma3
     return f"transformers.models.{family}.modeling_{family}"
 
@@ -170,7 +170,7 @@ def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
 
 
 def check_head(model: PreTrainedModel) -> None:
-    """Raise a ValueError for a model of transformers that gives no logits of the next token."""
+    """Raise a ValueError for a transformers model without next-token logits."""
     head = getattr(model, "get_output_embeddings", None)
     if head is not None and head() is None:
         raise ValueError(

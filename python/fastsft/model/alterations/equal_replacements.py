@@ -7,8 +7,7 @@ from types import FunctionType
 
 from fastsft.originals.functions import is_defined_there, plain
 
-# Exact causal attention inside each row without its padding, without dropout. Only the form of the mask that
-# it reads differs.
+# Exact causal attention inside each row without its padding, without dropout. Only the mask's form differs.
 _OF_FLASH = ("forward", "_prepare_decoder_attention_mask")
 _EXACT_ATTENTION = {
     "fastchat.train.llama_flash_attn_monkey_patch": _OF_FLASH,
@@ -19,7 +18,7 @@ _EXACT_ATTENTION = {
     "toolbench.train.llama_flash_attn_monkey_patch": ("forward_2", "_prepare_decoder_attention_mask"),
 }
 # Fused kernels for the formulas of these families: rotation, norm without offset, SwiGLU, head with cross
-# entropy. Other names of the package are of other families (GEGLU, Gemma's norm).
+# entropy. The package's other names belong to other families (GEGLU, Gemma's norm).
 _LIGER = {
     "liger_kernel.transformers.rope": ("liger_rotary_pos_emb",),
     "liger_kernel.transformers.rms_norm": ("LigerRMSNorm", "LigerRMSNorm.forward"),
@@ -36,7 +35,18 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 def equal_replacement(value: object) -> str | None:
     """Return the name of a known replacement in a notice; else None."""
-    module, name = _home(value)
+    function = value if isinstance(value, type) else plain(value)
+    if isinstance(function, type):
+        module, name = function.__module__, function.__qualname__
+    elif isinstance(function, FunctionType):
+        module, name = str(function.__globals__.get("__name__", "")), function.__code__.co_qualname
+    else:
+        return None
+    notice = _notice(module, name)
+    return notice if notice is not None and _is_defined(function, module, name) else None
+
+
+def _notice(module: str, name: str) -> str | None:
     if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
     if name in _LIGER.get(module, ()):
@@ -46,16 +56,11 @@ def equal_replacement(value: object) -> str | None:
     return None
 
 
-def _home(value: object) -> tuple[str, str]:
-    """Return module and name of a function or class; two empty texts if the module's file has another."""
+def _is_defined(value: type | FunctionType, module: str, name: str) -> bool:
+    """Return True if the module's file defines the function or class so."""
     if isinstance(value, type):
-        module, name = value.__module__, value.__qualname__
-        return (module, name) if _defines_class(module, value) else ("", "")
-    function = plain(value)
-    if not isinstance(function, FunctionType):
-        return "", ""
-    module, name = str(function.__globals__.get("__name__", "")), function.__code__.co_qualname
-    return (module, name) if module in sys.modules and is_defined_there(function, module, name) else ("", "")
+        return _defines_class(module, value)
+    return module in sys.modules and is_defined_there(value, module, name)
 
 
 def _defines_class(module: str, kind: type) -> bool:

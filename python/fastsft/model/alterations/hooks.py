@@ -20,7 +20,7 @@ _OF_MODULES = {
     "_backward_hooks": "backward hook", "_backward_pre_hooks": "backward pre-hook",
 }  # fmt: skip
 _OF_PARAMETERS = {"_backward_hooks": "gradient hook", "_post_accumulate_grad_hooks": "post-accumulate hook"}
-# Modules of torch whose hooks note names and sizes, and return nothing.
+# torch modules whose hooks note names and sizes, and return nothing.
 _OBSERVING = (
     "torch.utils.module_tracker", "torch.utils.flop_counter", "torch.profiler", "torch.autograd.profiler",
 )  # fmt: skip
@@ -51,7 +51,7 @@ def global_hooks() -> Iterator[Alteration]:
 
 
 def observers() -> Iterator[str]:
-    """Yield a notice for every global hook by which torch counts: the engine's step does not call it."""
+    """Yield a notice for every global hook by which torch counts: the engine's step calls no hook."""
     for kind, hook in _global_hooks():
         if _only_observes(hook):
             yield f"{described(hook)}, a global {kind}, sees nothing of fastsft's step: it counts 0"
@@ -108,7 +108,7 @@ def _called_by_name(module: object, given: object, output: torch.Tensor) -> None
 
 
 def _only_sets_requires_grad(hook: object) -> bool:
-    """Return True if `hook(module, input, output)` only sets requires_grad of its output, by its code."""
+    """Return True if the code of `hook(module, input, output)` only sets its output's requires_grad."""
     if not isinstance(hook, FunctionType):
         return False
     code = hook.__code__

@@ -1,6 +1,6 @@
-"""Check that all library code which a model's forward calls by name is what the library's files say.
+"""Compare all library code that a model's forward calls by name with the library's source files.
 
-The names are read from code objects, so that any release is followed without a list of functions.
+The names are read from code objects, so that any release is followed without a function list.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fastsft.originals.functions import described, is_defined_there, is_written_
 from fastsft.originals.snapshots import WatchedNames
 from fastsft.originals.source import nested_codes, source_of
 
-# Methods that a call of a module goes through, and methods that can hide an attribute.
+# Methods that a module call goes through, and methods that can hide an attribute.
 _OF_A_CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__getattribute__", "forward")
 _MODELS = "transformers.models."
-# Methods of tensors that code calls without naming them.
+# Tensor methods that code calls without naming them.
 _OPERATORS = {
     *("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__imul__", "__pow__"),
     *("__matmul__", "__rmatmul__", "__truediv__", "__neg__", "__getitem__", "__setitem__"),
     *("__torch_function__", "backward"),
 }
-# The first use of flash attention sets functions of this module.
+# The first flash attention call sets functions in this module.
 _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
-# Implementations of exact causal attention, which differ in speed alone.
+# Exact causal attention implementations, which differ in speed alone.
 _ATTENTION = {
     "sdpa": ("transformers.integrations.sdpa_attention", "sdpa_attention_forward"),
     "flash_attention_2": ("transformers.integrations.flash_attention", "flash_attention_forward"),
@@ -79,7 +79,7 @@ class LibraryCode:
         self._seen: set[tuple[str, str]] = set()
 
     def follow_class(self, kind: type) -> None:
-        """Follow the methods of a module class that a call of it reaches, and the names in them."""
+        """Follow the methods that a call reaches, and the names in them."""
         if kind in self.reads:
             return
         names = self.reads[kind] = set(self._start)
@@ -92,12 +92,12 @@ class LibraryCode:
                 waiting += sorted(read)
 
     def _owners(self, kind: type, name: str) -> Iterator[type]:
-        """Yield the nearest class with the name; of methods that lead into a call, every class."""
+        """Yield the nearest class with the name; every class for methods that lead into a call."""
         owners = [owner for owner in kind.__mro__[:-1] if name in vars(owner)]
         yield from owners if name in self._start and name != "forward" else owners[:1]
 
     def _follow_method(self, owner: type, name: str) -> set[str]:
-        """Follow a method that is the class's own; return the attributes that it reads of its object."""
+        """Follow a method that is the class's own; return the attributes that it reads from `self`."""
         value, home = vars(owner)[name], owner.__module__
         qualname = f"{owner.__qualname__}.{name}"
         self.watched.add(owner, name)
@@ -121,7 +121,7 @@ class LibraryCode:
         return is_written_in(value, home) and not home.startswith("transformers.")
 
     def _follow(self, code: CodeType, home: str) -> frozenset[str]:
-        """Follow names in the code of a function of `home`; return the attributes that it reads of `self`."""
+        """Follow names in a function's code; return the attributes that it reads from its first argument."""
         if home.startswith("transformers.") or home.startswith("torch.nn.modules."):
             named = _names_of(code)
             for name in sorted(named & vars(sys.modules[home]).keys()):
@@ -130,7 +130,7 @@ class LibraryCode:
         return _reads_of_self(code)
 
     def follow_name(self, home: str, name: str, named: set[str] | frozenset[str] = frozenset()) -> None:
-        """Follow a name of module `home`; `named`: names next to it, some of which may be its attributes."""
+        """Follow a name in module `home`; `named`: names next to it, which may be its attributes."""
         value, source = vars(sys.modules[home])[name], source_of(home)
         if isinstance(value, ModuleType):
             self._follow_module(value, named, depth=3)
@@ -154,7 +154,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def follow_torch(self, named: set[str]) -> None:
-        """Follow functions of torch and methods of tensors with the names `named`."""
+        """Follow torch functions and tensor methods with the names `named`."""
         self._follow_module(sys.modules["torch"], named, depth=3)
         self._follow_tensor_methods(named)
 
@@ -179,7 +179,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def _follow_module(self, module: ModuleType, named: set[str] | frozenset[str], depth: int) -> None:
-        """Follow attributes of torch's modules that the code may name."""
+        """Follow torch attributes that the code may name."""
         package = module.__name__.split(".")[0]
         if package != "torch" or depth == 0:
             return
@@ -248,7 +248,7 @@ def _names_of(code: CodeType) -> frozenset[str]:
 
 @functools.cache
 def _reads_of_self(code: CodeType) -> frozenset[str]:
-    """Return the attributes that a function reads of its first argument."""
+    """Return the attributes that a function reads from its first argument."""
     if not code.co_argcount or not code.co_flags & inspect.CO_OPTIMIZED:
         return frozenset()
     read: set[str] = set()
@@ -294,7 +294,7 @@ def follow_builders(code: LibraryCode, activation: str) -> None:
 
 
 def is_causal_lm_loss(value: object) -> bool:
-    """Return True for transformers' cross entropy of the next token."""
+    """Return True for transformers' next-token cross entropy."""
     return is_defined_there(value, "transformers.loss.loss_utils", "ForCausalLMLoss")
 
 

@@ -1,4 +1,4 @@
-"""Express the rotation that a rotary module applies as settings of the engine."""
+"""Express the rotation that a rotary module applies as engine settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _unscaled(theta: float, head_dim: int) -> torch.Tensor:
 
 
 def _frequencies(module: Any, kind: str) -> torch.Tensor:
-    """Return the frequencies of batches within the model's positions: float32 [head_dim / 2]."""
+    """Return the frequencies for batches within the model's positions: float32 [head_dim / 2]."""
     first = getattr(module, "original_inv_freq", None)
     is_switched = kind in _SWITCHING and first is not None and _has_switched(module, kind)
     frequencies: torch.Tensor = module.original_inv_freq if is_switched else module.inv_freq

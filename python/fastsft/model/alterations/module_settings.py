@@ -1,4 +1,4 @@
-"""Read the settings that the modules of a given model compute with, whatever its configuration says now.
+"""Read the settings that a given model's modules compute with, whatever its configuration says now.
 
 The modules took them from the configuration when the model was built. If the two differ, the modules' count,
 as in transformers.
@@ -25,7 +25,7 @@ _TOLD_ELSEWHERE = ("pad_token_id", CAP)  # the first is set for generation, by n
 
 
 class ModuleSettings:
-    """Settings of the modules of `model`, which have the classes and places of their family.
+    """Settings that modules hold, which have their family's classes and places.
 
     `all`: every setting that is read. `differing`: those that replace the settings of `config`, the
     config.json as it would be saved. `found`: values that no setting expresses.
@@ -71,7 +71,7 @@ class ModuleSettings:
         self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
 
     def _usual_eps(self) -> object:
-        """Return the epsilon of most norms; if several are as frequent, the configuration's."""
+        """Return the most frequent norm epsilon; if several are, the configuration's."""
         norms = [vars(each) for each in self._model.modules() if type(each).__name__.endswith("RMSNorm")]
         counts = Counter(norm.get("variance_epsilon", norm.get("eps")) for norm in norms)
         most = [value for value, count in counts.items() if count == max(counts.values())]
@@ -113,7 +113,7 @@ class ModuleSettings:
             )  # fmt: skip
 
     def _set_layer_types(self) -> None:
-        """Set the types of layers, of which some attend to a window; its size is the configuration's."""
+        """Set the layer types; the window size is the configuration's."""
         types = [vars(layer).get("attention_type") for layer in self._layers]
         if None in types:
             return
@@ -123,20 +123,23 @@ class ModuleSettings:
         self.all["layer_types"] = types
         if types != list(self._model.config.layer_types or ()):
             self.differing |= {"layer_types": types, "use_sliding_window": is_sliding}
+        elif is_sliding and self._config.get("use_sliding_window") is False:  # set after the model was built
+            self.differing["use_sliding_window"] = True
 
     def _set_attention_cap(self) -> None:
-        """Set the bound of scores that the modules hold, unless their attention leaves it out."""
+        """Set the score bound that the modules hold, unless their attention leaves it out."""
         attention = str(self._model.config._attn_implementation or DEFAULT_ATTENTION)
         caps = {vars(each).get(CAP) for each in self._attentions}
         if len(caps) > 1:
             self._refuse(f"model.model.layers[...].self_attn.{CAP}", caps, "one bound for all layers")
             return
+        (cap,) = caps
         if self._config.get("model_type") != "gemma2":
-            if caps != {self._config.get(CAP)}:
-                self._refuse(f"model.model.layers[...].self_attn.{CAP}", caps.pop(), self._config.get(CAP))
-            return
-        tell_ignored_cap(self._config, attention)
-        self.all[CAP] = as_computed({**self._config, CAP: caps.pop()}, attention)[CAP]
+            if cap is not None:
+                self._refuse(f"model.model.layers[...].self_attn.{CAP}", cap, None)
+        else:
+            tell_ignored_cap(self._config, attention)
+        self.all[CAP] = as_computed({**self._config, CAP: cap}, attention)[CAP]
         if self.all[CAP] != self._config.get(CAP):
             self.differing[CAP] = self.all[CAP]
 
@@ -150,10 +153,14 @@ class ModuleSettings:
 def structure_settings(model: PreTrainedModel, config: dict[str, Any]) -> dict[str, object]:
     """Return the settings that decide which modules the model has, as far as its layers can be found."""
     settings: dict[str, object] = dict([activation_setting(str(config.get("model_type")))])
-    layers = list(getattr(getattr(model, "model", None), "layers", ()))
+    layers = getattr(getattr(getattr(model, "model", None), "layers", None), "_modules", None)
     if layers:
         settings["num_hidden_layers"] = len(layers)
-        types = [vars(uncompiled_module(layer)).get("attention_type") for layer in layers]
+        types = [
+            vars(uncompiled_module(layer)).get("attention_type")
+            for layer in layers.values()
+            if layer is not None
+        ]
         if "layer_types" in config and None not in types:
             settings["layer_types"] = types
     return settings
@@ -164,7 +171,7 @@ def _decoder(model: PreTrainedModel) -> Any:
 
 
 def _heads(attention: Any) -> tuple[int, int, int]:
-    """Return query heads, key/value heads and their size, by the shapes of the projections."""
+    """Return query heads, key/value heads and head size, by the projections' shapes."""
     head_dim = int(attention.head_dim)
     if hasattr(attention, "qkv_proj"):
         num_kv = int(attention.num_key_value_heads)

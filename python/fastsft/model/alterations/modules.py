@@ -1,4 +1,4 @@
-"""Compare the modules of a given model with those of a fresh model of the same configuration."""
+"""Compare a given model's modules with a fresh model that has the same configuration."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 
 ROTATION = "model.model.rotary_emb"  # module_rotation.py compares its numbers
 # Attributes that a call reads and that change no result, or that module_settings.py compares.
-_NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", CAP}
-# Attributes that count whatever method reads them, as those of equal_replacements.py do.
+_NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", "norm_type", "inplace", CAP}
+# Attributes that count whatever method reads them: a replaced method is not followed.
 _ALWAYS_COMPARED = {
     "scaling", "is_causal", "num_key_value_groups", "sliding_window", "attention_dropout", "variance_epsilon",
-    "eps", "offset",
+    "eps", "offset", "max_norm", "scale_grad_by_freq", "sparse",
 }  # fmt: skip
+# General settings that a model is built with. The others are about tasks and generation, where transformers
+# refuses some values, also of a configuration that a script has changed since.
+_BUILT_WITH = {"model_type", "pad_token_id", "tie_word_embeddings"}
+_ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}  # ROTATION is not compared with these
 _ROUNDING = 2.0**-7  # relative, of a buffer that model.to() has cast to a narrow type
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
-# Methods of the whole model that transformers' Trainer calls around a step.
+# Methods that transformers' Trainer calls on the whole model around a step.
 _CALLED_BY_TRAINER = {"parameters", "named_parameters", "zero_grad"}
 # accelerate's hooks of a model that device_map spreads: they move inputs and weights, and compute nothing.
 _MOVING = ("AlignDevicesHook", "CpuOffload", "UserCpuOffloadHook", "SequentialHook", "ModelHook")
@@ -51,10 +55,13 @@ class ModulePair(NamedTuple):
 
 
 def fresh_model(model: PreTrainedModel, config: Mapping[str, Any]) -> PreTrainedModel:
-    """Build a model of the class of `model`, with parameters on the meta device, from a config.json."""
+    """Build another `type(model)` from a config.json, with parameters on the meta device."""
+    from transformers import PretrainedConfig
+
     from fastsft.model.generic.empty_model import empty_of, library_config
 
-    made_of = library_config(config)
+    left_out = _ROTATION_SETTINGS | PretrainedConfig().to_dict().keys() - _BUILT_WITH
+    made_of = library_config({name: value for name, value in config.items() if name not in left_out})
     made_of._attn_implementation = model.config._attn_implementation
     return empty_of(lambda: type(model)(made_of), type(model).__name__)
 
@@ -221,7 +228,7 @@ def _is_librarys(kind: type) -> bool:
 
 
 def _may_replace(kind: type, built: type) -> bool:
-    """Return True for a module of class `kind` at a place where the classes build a `built` now.
+    """Return True if a `kind` may stand at a place where the library's classes now build a `built`.
 
     They may have been patched, or reloaded, after the model was built.
     """

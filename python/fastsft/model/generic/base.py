@@ -11,7 +11,7 @@ import torch
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.precision import compute_dtype
+from fastsft.arguments.device_fields import compute_dtype
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.context_length import check_switch_length, switch_length
 from fastsft.model.generic.generic_model import GenericModel
@@ -28,14 +28,14 @@ from fastsft.model.generic.weights import (
     unit_layouts,
 )
 from fastsft.model.stored_weights import StoredWeights, UnitLayout
-from fastsft.planning.memory_plan import Setting
+from fastsft.planning.memory_plan import EngineSettings
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Settings with which classes add a loss to that of the next token: balance of routers, size of all logits.
+# Settings with which classes add a loss to the next token's: router balance, logit size.
 _LOSSES = ("output_router_logits", "z_loss_coefficient")
 
 
@@ -54,14 +54,14 @@ class GenericBase(CausalLM):
         raise NotImplementedError
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set values of `model` that are in no unit, and return it."""
+        """Set the model's values that are in no unit, and return it."""
         return model
 
     @cached_property
     def _meta(self) -> GenericModel:
         """The model without weights, for shapes, units and plans."""
         model = self._empty(torch.float32)
-        text = model.config.get_text_config().to_dict()  # with the defaults of its class
+        text = model.config.get_text_config().to_dict()  # with its class's defaults
         check_config(text, f"{type(model).__name__}.config")
         return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
 
@@ -163,7 +163,7 @@ class GenericBase(CausalLM):
         return GenericForm(self._meta, stored)
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse nothing: patches of torch and transformers are part of the passes here."""
+        """Refuse nothing: patched torch and transformers code is part of the passes here."""
 
     def conversation_cost(self) -> tuple[float, ...]:
         """Return operations per token (6 a parameter) and per token pair, and 1.0 if rows are padded."""
@@ -171,7 +171,7 @@ class GenericBase(CausalLM):
         count = sum(info.numel for info in self._parameters())
         return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, float(self.why_padded is not None)
 
-    def memory_setting(self, args: TrainingArguments) -> Setting:
+    def memory_setting(self, args: TrainingArguments) -> EngineSettings:
         return super().memory_setting(args).with_generic(self.activation_sizes(compute_dtype(args)))
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
@@ -208,7 +208,7 @@ class GenericBase(CausalLM):
 
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for settings, also of inner configurations, that would be trained differently."""
+    """Raise ValueError for settings, also in inner configurations, that would be trained differently."""
     if own_loss := _own_loss(config):
         name, value = own_loss
         raise ValueError(
@@ -224,7 +224,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
 
 
 def _own_loss(config: Mapping[str, Any]) -> tuple[str, object] | None:
-    """Return dotted name and value of the first setting of _LOSSES that is on."""
+    """Return the dotted name and value of the first enabled setting in _LOSSES."""
     for name, value in config.items():
         if name in _LOSSES and value:
             return name, value

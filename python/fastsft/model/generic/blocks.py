@@ -1,7 +1,7 @@
-"""Layers of a transformers model over the engine's units: gathered, prefetched and released around a call.
+"""A transformers model's layers over the engine's units: gathered, prefetched and released around a call.
 
-Block wraps a layer's forward: before, it gathers the layer's units and prefetches the next layer's; after, it
-releases them. In backward the layers come in reverse order, and a layer's gradient is reduced at its end.
+Block wraps a layer's forward method, to gather the layer's units and prefetch the next layer's before, and to
+release them after. In backward the layers come in reverse order; a layer's gradient is reduced at the end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Offsets = list[tuple[str, list[int], int]]  # name, shape, first element in the 
 
 
 class UnitParameters:
-    """The module parameters of one unit of the engine, trained or frozen.
+    """The module parameters of an engine unit, trained or frozen.
 
-    Between `gather` and `release` they are views of the gathered unit. Otherwise they are NaN in the right
-    shape, so that a computation outside shows. index: number of the unit among its kind.
+    Between `gather` and `release` they view the gathered unit. Otherwise they are NaN in the right
+    shape, so that a computation outside shows. index: the unit's number among its kind.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class UnitParameters:
         (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
 
     def gather(self, units: _C.UnitAccess) -> None:
-        """Gather the unit and make the parameters views of it. Collective."""
+        """Gather the unit and let the parameters view it. Collective."""
         self._units = units
         flat = self.gather_flat(units)
         for parameter, (offset, size), info in zip(self.parameters, self.ranges, self._infos, strict=True):
@@ -82,7 +82,7 @@ class UnitParameters:
         return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
     def reduce(self, units: _C.UnitAccess) -> None:
-        """Reduce the unit's gradient of this micro-batch; parameters without one get zeros. Collective."""
+        """Reduce the unit's gradient for this micro-batch; parameters without one get zeros. Collective."""
         if self.is_trained:
             units.reduce(self.index, self.ranges)
 
@@ -113,7 +113,7 @@ class UnitParameters:
 
 
 class LayerParameters:
-    """All parameters of a layer, a trained unit, a frozen one, or both; with methods of UnitParameters."""
+    """A layer's parameters in a trained unit, a frozen one, or both; with UnitParameters' methods."""
 
     def __init__(self, parts: list[UnitParameters]) -> None:
         self.parts, self.is_gathered = parts, False
@@ -140,7 +140,7 @@ class LayerParameters:
             part.reduce(units)
 
     def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
-        """Return the unit of `parameter` and its number there."""
+        """Return the parameter's unit and its number there."""
         for part in self.parts:
             for at, own in enumerate(part.parameters):
                 if own is parameter:
@@ -149,15 +149,15 @@ class LayerParameters:
 
 
 _Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
-# A view of a weight that autograd saves: its unit, offset, shape and strides.
+# A weight view that autograd saves: its unit, offset, shape and strides.
 _SavedView = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
 class Block:
-    """Wraps the forward of a layer's module. before, after: the neighbours, which are prefetched.
+    """Wraps the forward method of a layer's module. before, after: the neighbours, which are prefetched.
 
     Autograd must not keep the released unit alive: either backward computes the layer again (recompute), or
-    saved views of weights are stored as offsets and made anew from the unit that backward gathers.
+    saved weight views are stored as offsets and made anew from the unit that backward gathers.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Block:
         return self._units
 
     def reduce(self) -> None:
-        """Reduce the gradient of this micro-batch once; it is zero if nothing called the layer."""
+        """Reduce this micro-batch's gradient once; it is zero if nothing called the layer."""
         if not self._is_reduced:
             self._is_reduced = True
             self.parameters.reduce(self._access())
@@ -219,7 +219,7 @@ class Block:
             return result
 
     def _saving_views_as_offsets(self) -> AbstractContextManager[object]:
-        """Let autograd save views of the unit as offsets, from which backward makes them anew."""
+        """Let autograd save the unit's views as offsets, from which backward makes them anew."""
         if self.parameters.is_always_whole(self._access()):
             return nullcontext()
         begins = {}
@@ -250,7 +250,7 @@ class Block:
             neighbour.prefetch(self._access())
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.requires_grad:  # without a gradient the end of backward would not be seen
+        if not tensor.requires_grad:  # without a gradient nothing would mark the end of backward
             tensor = tensor.detach().requires_grad_()
         return _Boundary.apply(tensor, self._end_backward)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -1,4 +1,4 @@
-"""Model directories for the generic engine, of transformers' own classes or of code in the directory."""
+"""Model directories for the generic engine, with transformers' own classes or the directory's code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class GenericCausalLM(GenericBase):
         return match_names(self._meta.model, self._meta.units, self._files.tensors)
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set the integer buffers of `model` from the files."""
+        """Set the model's integer buffers from the files."""
         for name in integer_buffers(model):
             if name not in self._match.buffers:
                 raise ValueError(f"{self.source_directory}: missing: {name}")
@@ -76,7 +76,7 @@ class GenericCausalLM(GenericBase):
         return model
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Let saves of the model include the directory's tensors that the engine does not hold."""
+        """Let saves include the directory's tensors that the engine does not hold."""
         self._tell_rest()
         if self.adapter_bytes() is None:
             carry_from_files(engine, self._files, [entry.name for entry in self.carried()])
@@ -121,9 +121,9 @@ class TrustedCausalLM(GenericCausalLM):
 
 
 def read_code(directory: Path, classes: dict[str, Any]) -> dict[str, str]:
-    """Read the Python files of the classes in auto_map, and those of the directory that they import.
+    """Read the Python files with auto_map's classes, and the directory's files that they import.
 
-    ValueError for a file that is missing or no regular file of the directory.
+    ValueError for a file that is missing or no regular file.
     """
     from transformers.dynamic_module_utils import get_relative_imports
 

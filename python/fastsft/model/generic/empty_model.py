@@ -15,7 +15,7 @@ from fastsft.runtime.versions import library_major
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Errors of transformers classes for sizes and names that do not fit.
+# Errors that transformers classes raise for sizes and names that do not fit.
 FAULTS = (
     *(ValueError, LookupError, TypeError, AttributeError, ImportError),
     *(RuntimeError, ArithmeticError, AssertionError),
@@ -23,7 +23,7 @@ FAULTS = (
 
 
 def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedModel:
-    """Make the causal language model of a config.json, in training mode, with parameters of `dtype`.
+    """Make the causal language model for a config.json, in training mode, with parameters of `dtype`.
 
     ValueError if transformers has no causal language model for it.
     """
@@ -52,7 +52,7 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
 
 
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
-    """Make transformers' configuration of a config.json. ValueError if it has none."""
+    """Make transformers' configuration for a config.json. ValueError if it has none."""
     from transformers import AutoConfig
 
     own = ("model_type", "transformers_version")
@@ -75,7 +75,7 @@ def _without_initialisation() -> AbstractContextManager[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type; of a KeyError both."""
+    """Return the first line of an error's message, or its type; for a KeyError both."""
     if isinstance(error, KeyError):
         return f"{type(error).__name__}: {error}"[:200]
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[

@@ -1,4 +1,4 @@
-"""GenericModel: the passes of a transformers model that the engine calls (csrc/model/called_model.h)."""
+"""GenericModel: a transformers model's passes, which the engine calls (csrc/model/called_model.h)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _TABLES = {"CTRLModel": "pos_encoding"}  # class: attribute with a table that is
 
 
 class GenericModel:
-    """Forward and backward by a transformers model whose parameters are views of the engine's units.
+    """Forward and backward by a transformers model whose parameters view the engine's units.
 
-    model: made by `empty_model`. device: of weights and batches. recompute: compute layers again in backward.
-    packs: a micro-batch is one row (packing.py) instead of padded rows. rank: ranks draw different numbers
-    for dropout. unreached: parameters without gradients, which do not decay.
+    model: made by `empty_model`. device: for weights and batches. recompute: compute layers again in
+    backward. packs: a micro-batch is one row (packing.py) instead of padded rows. rank: ranks draw different
+    numbers for dropout. unreached: parameters without gradients, which do not decay.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GenericModel:
         self.head = HeadLoss(model, self._outside)
 
     def for_engine(self) -> _C.GenericModel:
-        """Return the argument `model` of `_C.Engine`, which then owns this object."""
+        """Return `_C.Engine`'s argument `model`, which then owns this object."""
         return self._with_layout(self)
 
     def _with_layout(self, calls: GenericModel | None) -> _C.GenericModel:
@@ -196,7 +196,7 @@ class GenericModel:
 
 
 def weight_of(module: nn.Module) -> torch.Tensor:
-    """Return the weight of an embedding or linear."""
+    """Return an embedding's or linear's weight."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     return weight

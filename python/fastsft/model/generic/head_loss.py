@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HeadLoss:
-    """Replaces the head's forward while a loss is computed. parameters: of unit 0, which has the head."""
+    """Replaces the head's forward while a loss is computed. parameters: unit 0, which has the head."""
 
     def __init__(self, model: PreTrainedModel, parameters: LayerParameters) -> None:
         head = model.get_output_embeddings()
@@ -110,14 +110,14 @@ class HeadLoss:
 
 
 class Labels:
-    """Targets of a micro-batch: indices in the model's flat rows, token ids, weights of their losses."""
+    """A micro-batch's targets: indices in the model's flat rows, token ids, loss weights."""
 
     def __init__(self, batch: _C.Batch, token_indices: torch.Tensor, smoothing: float) -> None:
         self.token_indices = token_indices[batch.label_positions]
         self.targets, self.weights, self.smoothing = batch.targets, batch.token_weights, smoothing
 
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum of cross entropies of logits [rows, width, vocabulary], in float32."""
+        """Return the weighted sum of cross entropies for logits [rows, width, vocabulary], in float32."""
         rows = logits.reshape(-1, logits.shape[-1]).index_select(0, self.token_indices).float()
         losses = functional.cross_entropy(rows, self.targets, reduction="none")
         if self.smoothing:

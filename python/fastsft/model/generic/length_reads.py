@@ -1,6 +1,6 @@
-"""Finds code of a model that depends on a row's length in a way that a trial on short rows cannot show.
+"""Finds model code that depends on a row's length in a way that a trial on short rows cannot show.
 
-It parses the forward methods of the model's classes, and the methods and functions that they call.
+Parsed are the forward methods of the model's classes, and the methods and functions that they call.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _GIVEN = ("position_ids", "cache_position")
 def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int) -> str | None:
     """Return the reason why a trial says nothing about longer rows; None if it does.
 
-    model: the small model of the trial. seen: lines with ranges over the length on which no result depends.
-    length: tokens of the trial's row.
+    model: the trial's small model. seen: lines with ranges over the length on which no result depends.
+    length: the trial row's tokens.
     """
     for function, owners in _functions(model):
         node = _node(function)
@@ -69,18 +69,18 @@ class _Read:
 
 def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.Module]]]:
     """Yield each function that forward passes call, with the modules whose method it is."""
-    found: dict[FunctionType, list[nn.Module]] = {}
+    functions: dict[FunctionType, list[nn.Module]] = {}
     by_class: dict[type[nn.Module], list[nn.Module]] = {}
     for module in model.modules():
         by_class.setdefault(type(module), []).append(module)
     for kind, owners in by_class.items():
         for function in _methods(kind, "forward"):
-            _follow(function, kind, owners, found)
-    yield from found.items()
+            _follow(function, kind, owners, functions)
+    yield from functions.items()
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
-    """Yield the method `name` of the class and of its base classes."""
+    """Yield the method `name` from the class and its bases."""
     for base in kind.__mro__:
         if (method := _own(vars(base).get(name))) is not None:
             yield method
@@ -90,22 +90,22 @@ def _follow(
     function: FunctionType,
     kind: type[nn.Module] | None,
     owners: list[nn.Module],
-    found: dict[FunctionType, list[nn.Module]],
+    functions: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Add a function of a model's code, and the functions that it calls, to `found`."""
-    if function in found and all(owner in found[function] for owner in owners[:1]):
+    """Add a model's function, and the functions that it calls, to `functions`."""
+    if function in functions and all(owner in functions[function] for owner in owners[:1]):
         return
-    found[function] = [*found.get(function, ()), *owners]
+    functions[function] = [*functions.get(function, ()), *owners]
     for node in ast.walk(_node(function) or ast.Pass()):
         if isinstance(node, ast.Name) and (called := _own(function.__globals__.get(node.id))) is not None:
-            _follow(called, None, [], found)
+            _follow(called, None, [], functions)
         elif kind is not None and isinstance(node, ast.Attribute) and _is_self(node.value):
             for called in _methods(kind, node.attr):
-                _follow(called, kind, owners, found)
+                _follow(called, kind, owners, functions)
 
 
 def _own(value: object) -> FunctionType | None:
-    """Return `value` if it is a function of the model's files; None for the libraries' own functions."""
+    """Return `value` if it is a function in the model's files; None for the libraries' own functions."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType):
         return None
@@ -126,7 +126,7 @@ def _node(function: FunctionType) -> ast.FunctionDef | None:
 
 @cache
 def _definitions(file: str, module: str) -> dict[int, ast.FunctionDef]:
-    """Return the functions of a module's source by their first lines; empty without source."""
+    """Return the functions in a module's source by their first lines; empty without source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]) if module in sys.modules else "")
     except (OSError, TypeError, SyntaxError):
@@ -151,10 +151,10 @@ class _Reader(ast.NodeVisitor):
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _skipped: int = 0  # depth of branches for an argument that is None
+    _skipped: int = 0  # depth in branches for an argument that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Note names of lengths; a call makes a tensor, unless it returns a number."""
+        """Note variables that hold lengths; a call makes a tensor, unless it returns a number."""
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
         if is_number and self._is_length(value):
@@ -191,7 +191,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Collect comparisons of a length with a size."""
+        """Collect comparisons between length and size."""
         sides = [node.left, *node.comparators]
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and any(map(self._is_length, sides)):
             self._bound(node, sides)
@@ -212,7 +212,7 @@ class _Reader(ast.NodeVisitor):
     def _bound(self, node: ast.expr, given: list[ast.expr], *, by_name: bool = True) -> None:
         """Collect sizes among `given`: numbers and, by_name, attributes.
 
-        In slices and divisions attributes are mostly sizes of features.
+        In slices and divisions attributes are mostly feature sizes.
         """
         for value in given:
             bound = value.operand if isinstance(value, ast.UnaryOp) else value
@@ -231,7 +231,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
-    """Return the assigned names; of a shape's three or more numbers without the first, the number of rows."""
+    """Return the assigned names; without the first of a shape's three or more numbers, the row count."""
     if not isinstance(target, ast.Tuple):
         return [target]
     return target.elts[1:] if len(target.elts) > 2 else target.elts

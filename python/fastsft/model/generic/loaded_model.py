@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class GenericLoadedModel(GenericBase, LoadedModel):
     """Any causal language model of transformers, on any device.
 
-    The engine computes with a copy of its modules, with hooks and replaced methods, made when it is built.
+    When built, the engine copies the modules with their hooks and replaced methods.
     """
 
     def _check_module(self, module: PreTrainedModel) -> None:
@@ -108,7 +108,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         return find_unreached(self._small, model, is_given=True)
 
     def _small(self, config: dict[str, Any]) -> PreTrainedModel:
-        """Make a small model of the module's class. NotPackedError if the module differs from its class."""
+        """Make a small model with the module's class. NotPackedError if the module differs from its class."""
         kind, configuration = type(self.module), type(self.module.config)
         small = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
         if differs_from_class(self.module, small):
@@ -117,7 +117,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
 
 
 def differs_from_class(module: nn.Module, fresh: nn.Module) -> bool:
-    """Return True if `module` has hooks, methods or kinds of modules that a `fresh` one does not have."""
+    """Return True if `module` has hooks, methods or module kinds that a `fresh` one does not have."""
     kinds = {type(part) for part in fresh.modules()}
     return any(type(part) not in kinds or _is_changed(part) for part in module.modules())
 

@@ -1,4 +1,4 @@
-"""Estimates the activation memory of a generic model from its configuration."""
+"""Estimates a generic model's activation memory from its configuration."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-# Activations of a block per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
+# A block's activations per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-_SCORES = 2  # without a fused kernel attention keeps a matrix of scores and one of probabilities
+_SCORES = 2  # without a fused kernel attention keeps score and probability matrices
 KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """Sizes that determine the memory of a micro-batch.
+    """Sizes that determine a micro-batch's memory.
 
-    layout: for the memory of the state. outside: elements of unit 0. summed: elements of a block's experts to
+    layout: for the state's memory. outside: elements in unit 0. summed: elements in a block's experts to
     which peft adds adapters.
     """
 
@@ -48,7 +48,7 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Return the bytes of unit 0, which stays gathered throughout a micro-batch."""
+        """Return unit 0's bytes, which stays gathered throughout a micro-batch."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:

@@ -32,7 +32,7 @@ class NotPackedError(RuntimeError):
 class PackedBatch:
     """A row: input_ids, attention_mask, position_ids [1, tokens].
 
-    token_indices: of the batch's tokens in the row. lengths: of the conversations. is_whole: none is masked.
+    token_indices: the batch's tokens in the row. lengths: per conversation. is_whole: none is masked.
     """
 
     input_ids: torch.Tensor
@@ -64,7 +64,7 @@ class PackedBatch:
 
 
 class _Name(str):
-    """A name that equals the model's implementation, but is another key in the tables of functions."""
+    """A name that equals the model's implementation, but is another key in the function tables."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class _Name(str):
 
 
 class Masks:
-    """transformers' mask of each conversation. A model may only pass it on; other uses are NotPackedError."""
+    """transformers' masks, for each conversation. A model may pass them on; other uses are NotPackedError."""
 
     def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
         self.lengths, self.masks, self.implementation = lengths, masks, implementation
@@ -119,7 +119,7 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[tuple[PackedBatch, str]] = []  # the batch of this pass, and the model's implementation
+_state: list[tuple[PackedBatch, str]] = []  # this pass's batch, and the model's implementation
 
 
 @cache
@@ -133,12 +133,12 @@ def _register() -> None:
 
 
 def _make_masks(**given: object) -> Masks:
-    """Make the masks of all conversations (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
+    """Make all conversations' masks (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, object] = {}  # without masked tokens, masks of the same length are equal
+    made: dict[int, object] = {}  # without masked tokens, equally long masks are equal
     masks = []
     for length, keys in zip(
         batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True

@@ -1,6 +1,6 @@
-"""Trials on a small model of the same class: may conversations be packed, and is its loss the usual one?
+"""Trials on a small model with the same class: may conversations be packed, and is its loss the usual one?
 
-Packed logits are compared with those of each conversation alone. To find models that count positions over the
+Packed logits are compared with each conversation's own. To find models that count positions over the
 whole row, ranges over its length are multiplied by a large number, which must change nothing.
 """
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _LENGTHS = (19, 11, 26)  # each is above every switch of a small model; their sum above its positions
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
-_SHORT = 7  # tokens of a row in which a single visible token changes the logits
-_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more, 3e-4 through 12 layers of BERT
+_SHORT = 7  # row length at which a single visible token changes the logits
+_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more, 3e-4 through BERT's 12 layers
 _RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
 _STRIDE = 10_007  # larger than any size in a configuration
 _LENGTH, _MASKED = 9, 2
 _TOKENS_OF_STEP = 11  # more than the micro-batch has
 _LOSS_TOLERANCE = 2e-5
-_APART = 2e-4  # relative to the largest logit; positions of a row differ by more
+_APART = 2e-4  # relative to the largest logit; positions in a row differ by more
 
 
 class NotCausalError(ValueError):
@@ -48,15 +48,15 @@ class KeptStateError(ValueError):
 
 
 class OtherLossError(ValueError):
-    """A model whose own loss is not that of the next token."""
+    """A model whose own loss is not the next token's."""
 
 
 def why_padded(make: Make, model: PreTrainedModel) -> str | None:
-    """Return the reason why conversations of `model` cannot be packed into one row; None if they can.
+    """Return the reason why the model's conversations cannot be packed into a row; None if they can.
 
-    make: makes a model of the class from a configuration, with parameters on the meta device. NotCausalError
-    if tokens attend to later ones, KeptStateError if calls keep state, OtherLossError if the model's loss is
-    not that of the next token.
+    make: makes such a model from a configuration, with parameters on the meta device. NotCausalError if
+    tokens attend to later ones, KeptStateError if calls keep state, OtherLossError if the model's loss is not
+    the next token's.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -168,7 +168,7 @@ def _logits_alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The tokens of a micro-batch (Rows)."""
+    """A micro-batch's tokens (Rows)."""
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
@@ -188,7 +188,7 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
 class MultipliedRanges(TorchFunctionMode):
     """Multiplies each range over `tokens` numbers, so that results that depend on it change, or fail.
 
-    With it a floor or window of thousands of tokens also changes the results of a short row.
+    So even a floor or window with thousands of tokens changes a short row's results.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -210,7 +210,7 @@ class MultipliedRanges(TorchFunctionMode):
 def check_loss(model: PreTrainedModel) -> None:
     """Raise OtherLossError if transformers' Trainer would train `model` for another loss.
 
-    A notice says if the model's loss ignores the number of targets in the step: the Trainer then adds up the
+    A notice says if the model's loss ignores the step's target count: the Trainer then adds up the
     means of micro-batches, or averages them.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)

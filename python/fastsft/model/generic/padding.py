@@ -1,4 +1,4 @@
-"""Right-padded rows, which every architecture takes, and checks of rows that a model cannot take."""
+"""Right-padded rows, which every architecture takes, and checks for rows that a model cannot take."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """Tokens of a micro-batch: _C.Batch, or a trial's.
+    """A micro-batch's tokens: _C.Batch, or a trial's.
 
     input_ids [tokens] int64; cu_seqlens [conversations + 1] int32; is_key [tokens] uint8, or [0] if no token
-    is masked; max_seqlen: tokens of the longest conversation.
+    is masked; max_seqlen: the longest conversation's tokens.
     """
 
     @property
@@ -39,7 +39,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """input_ids and attention_mask [rows, width]; token_indices: of the batch's tokens in the flat rows."""
+    """input_ids and attention_mask [rows, width]; token_indices: the batch's tokens in the flat rows."""
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
@@ -47,7 +47,7 @@ class PaddedBatch:
 
     @classmethod
     def of(cls, batch: Rows) -> PaddedBatch:
-        """Pad a micro-batch; a rank without rows gets a row of two tokens without labels."""
+        """Pad a micro-batch; a rank without rows gets two tokens without labels."""
         ids, ends = batch.input_ids, batch.cu_seqlens.to(torch.int64)
         lengths = ends[1:] - ends[:-1]
         rows, width = max(len(lengths), 1), max(int(batch.max_seqlen), 2)
@@ -68,7 +68,7 @@ class PaddedBatch:
 
 
 def most_positions(model: PreTrainedModel) -> int | None:
-    """Return the number of positions if they are rows of an embedding; None if they are computed."""
+    """Return the position count if they are embedding rows; None if they are computed."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
     tables = [table for table in model.modules() if isinstance(table, nn.Embedding) and table is not tokens]
@@ -101,9 +101,9 @@ _FIRST = (
 def check_rows_for(
     model: PreTrainedModel, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError, naming the row, for a row of `dataset` that `model` cannot take.
+    """Raise ValueError, naming the row, for a row in `dataset` that `model` cannot take.
 
-    numbers: of the rows in the user's data. training: rows without targets are skipped.
+    numbers: row numbers in the user's data. training: rows without targets are skipped.
     """
     misplaced = dataset.first_misplaced(training)
     if misplaced is not None:

@@ -1,4 +1,4 @@
-"""Makes a small model for trials, with every kind of layer and switches small enough for short rows.
+"""Makes a small model for trials, with every layer kind and switches small enough for short rows.
 
 A switch is a setting that may be compared with a row's length: windows, chunks, blocks, floors.
 """
@@ -23,7 +23,7 @@ Config = Mapping[str, Any]
 Make = Callable[[dict[str, Any]], "PreTrainedModel"]
 _Path = tuple[str, ...]
 _Shapes = dict[str, tuple[int, ...]]
-# Largest sizes of the small model, by their names in configurations.
+# The small model's largest sizes, by their names in configurations.
 _SMALLER = {
     "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64, "emb_dim": 64,
     "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
@@ -39,21 +39,21 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _POSITION = re.compile(
     r"position_embeddings|(n|max)_positions|n_ctx|seq_len|seq_length|context_length|max_length"
 )
-# Sizes of parameters, numbers of layers, token ids: no switches.
+# Parameter sizes, layer counts, token ids: no switches.
 _NO_SWITCH = re.compile(
     r"(_ids?|_index|_token|_version|seed|theta|section)$|dim|rank|heads?$|width|experts|embed|hidden|"
     r"intermediate|vocab|ffn|kernel|layer|pattern|interval|period|offset|every|embd|inner|group"
 )
 _IS_SWITCH = re.compile(r"window|chunk|block|floor|topk|top_k|extent")
-_POSITIONS, _SWITCH = 32, 4  # largest number of positions, and largest value of any other switch
+_POSITIONS, _SWITCH = 32, 4  # largest position count, and largest value for any other switch
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _FEWEST_LAYERS = 8  # most patterns in a class's code are shorter
-_NOT_SETTINGS = ("training", "forward")  # attributes: the mode, and the wrapper of a Block
+_NOT_SETTINGS = ("training", "forward")  # attributes: the mode, and a Block's wrapper
 _LAYER_NUMBER = ("idx", "index", "layer_id", "block_id", "layer_num", "depth")  # in attribute names
 
 
 def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
-    """Make a small model of `model`'s configuration, with each kind of layer and every switch reduced."""
+    """Make a small model like `model`, with each layer kind and every switch reduced."""
     config = model.config.to_dict()
     depth = layers_with_all_kinds(model)
     small = _make_small(make, smaller(config, depth))
@@ -68,7 +68,7 @@ def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedM
 
 
 def smaller(config: Config, depth: int | None) -> dict[str, Any]:
-    """Return the configuration of a small model with the first `depth` layers; None: all layers."""
+    """Return a small model's configuration with the first `depth` layers; None: all layers."""
     count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
     kept = count if depth is None else min(depth, count)
     small: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def _at_most(value: Any, most: int) -> Any:
 
 
 def _of_first_layers(value: Any, count: int, kept: int) -> Any:
-    """Cut a list with an entry per layer, a list of layer numbers, or a mapping by layer number."""
+    """Cut a list with an entry per layer, a list with layer numbers, or a mapping by layer number."""
     if isinstance(value, Mapping) and value and all(str(key).isdigit() for key in value):
         return {key: setting for key, setting in value.items() if int(key) < kept}
     if not isinstance(value, list):
@@ -118,7 +118,7 @@ def _make_small(make: Make, config: dict[str, Any]) -> PreTrainedModel:
 
 
 def _switches(config: Config, path: _Path = ()) -> Iterator[_Path]:
-    """Yield the paths in `config` of settings that may be switches."""
+    """Yield the paths in `config` to settings that may be switches."""
     for name, value in config.items():
         if not isinstance(name, str):
             continue
@@ -141,7 +141,7 @@ def _may_be_switch(name: str, value: Any) -> bool:
 def _reduce_switches(
     make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes
 ) -> dict[str, Any]:
-    """Reduce those of `switches` to at most 4 that change no parameter's shape."""
+    """Reduce the `switches` to at most 4 that change no parameter's shape."""
     changed = copy.deepcopy(config)
     for *path, name in switches:
         settings = reduce(getitem, path, changed)
@@ -163,7 +163,7 @@ def _shapes(model: PreTrainedModel) -> _Shapes:
 
 
 def layers_with_all_kinds(model: PreTrainedModel) -> int:
-    """Return how many first layers include each kind of layer; at least 8, or all that there are."""
+    """Return how many first layers include each layer kind; at least 8, or all that there are."""
     count = _count(model)
     if count is None:
         return _FEWEST_LAYERS
@@ -173,7 +173,7 @@ def layers_with_all_kinds(model: PreTrainedModel) -> int:
 
 
 def has_kinds_of(small: PreTrainedModel, model: PreTrainedModel) -> bool:
-    """Return True if `small` has a layer of each kind of `model`, ignoring sizes."""
+    """Return True if `small` has all layer kinds in `model`, ignoring sizes."""
     kinds: list[list[set[Hashable]]] = []
     for candidate in (small, model):
         count = _count(candidate)

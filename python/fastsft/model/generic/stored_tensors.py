@@ -1,9 +1,9 @@
 """Maps a transformers model's parameters to the tensors of its weight files.
 
-transformers 5 has a parameter for all experts of a layer, parameters that are rows of a file's tensor, and
+transformers 5 has a parameter for all experts of a layer, parameters that are rows in a file's tensor, and
 other names in memory than in files. Its own conversion for saving is called with tensors on the meta device,
-whose views tell which elements become which file tensor. For the text decoder of a vision-text model the
-conversion and the names are those of the whole model (WholeModel).
+whose views tell which elements become which file tensor. For a vision-text model's text decoder the
+conversion and the names are the whole model's (WholeModel).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _Shape = tuple[int, ...]
 _JOINING = (torch.cat, torch.concat, torch.concatenate)
-_ATTRIBUTE = "_fastsft_whole"  # of the text decoder's model
+_ATTRIBUTE = "_fastsft_whole"  # on the text decoder's model
 
 
 @dataclass(frozen=True)
 class FileTensor:
-    """A tensor of the files, and of the engine, as part of a parameter.
+    """A tensor in files and engine, as part of a parameter.
 
     first: its first element in the parameter. file_order: its number among all file tensors. within: if the
     tensor consists of several parameters, the first element of this one in it.
@@ -44,18 +44,18 @@ class FileTensor:
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
+        """Elements in the tensor."""
         return math.prod(self.shape)
 
     def part_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Return this part of `parameter`, or of a tensor of its shape, as a view."""
+        """Return this part of `parameter`, or of a tensor with its shape, as a view."""
         if tuple(parameter.shape) == self.shape:
             return parameter
         return parameter.view(-1).narrow(0, self.first, self.numel).view(self.shape)
 
 
 def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
-    """Return the file tensors of each parameter, end to end. shapes: of the parameters, in model order.
+    """Return each parameter's file tensors, end to end. shapes: the parameters', in model order.
 
     ValueError for a parameter that is not its file tensors end to end, row by row.
     """
@@ -69,7 +69,7 @@ def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict
 
 
 def buffer_names(model: PreTrainedModel) -> dict[str, str]:
-    """Return the names in files of saved integer buffers, by their names in memory."""
+    """Return saved integer buffers' names in files, by their names in memory."""
     buffers = integer_buffers(model)
     if not buffers:
         return {}
@@ -79,7 +79,7 @@ def buffer_names(model: PreTrainedModel) -> dict[str, str]:
 
 
 def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the saved buffers of `model` that are not floating-point, by name."""
+    """Return the model's saved buffers that are not floating-point, by name."""
     saved = {
         f"{path}.{name}" if path else name
         for path, module in model.named_modules()
@@ -93,7 +93,7 @@ def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def name_in_memory(model: PreTrainedModel, name: str) -> str:
-    """Return the name in memory of a file's tensor; for a text decoder the name in the whole model."""
+    """Return a file tensor's name in memory; for a text decoder the name in the whole model."""
     whole = whole_model(model)
     return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
@@ -127,7 +127,7 @@ def _parts(
     owners: Mapping[int, str],
     shapes: Mapping[str, _Shape],
 ) -> Iterator[tuple[str, FileTensor]]:
-    """Yield the parameter of which the file tensor `name` is a part, or those that it consists of."""
+    """Yield the parameter that contains the file tensor `name`, or those that the tensor contains."""
     shape, within = tuple(tensor.shape), 0
     joined = getattr(tensor, "joined", None)
     for part in [tensor] if joined is None else joined:
@@ -172,7 +172,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 class _Tracer(torch.Tensor):
-    """A meta tensor whose `contiguous` makes no copy, so that storage offsets tell the place of views.
+    """A meta tensor whose `contiguous` makes no copy, so that storage offsets locate views.
 
     joined: the tensors that were concatenated along their first dimension, if it is such a result.
     """
@@ -193,17 +193,17 @@ class _Tracer(torch.Tensor):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """The vision-text model that a text decoder is part of, without weights. in_files: all tensor names."""
+    """The vision-text model around a text decoder, without weights. in_files: all tensor names."""
 
     model: PreTrainedModel
     in_files: Collection[str]
 
     def name_in_memory(self, name: str) -> str:
-        """Return the name in `model` of a file's tensor, by transformers' rules for loading."""
+        """Return a file tensor's name in `model`, by transformers' rules for loading."""
         return self._renamed(name)
 
     def name_in_files(self, in_memory: str, usual: str) -> str:
-        """Return the name in the files of the parameter `in_memory` or a part of it.
+        """Return the file name of the parameter `in_memory`, or of a part.
 
         usual: the name with which transformers would save it.
         """
@@ -219,15 +219,15 @@ class WholeModel:
 
 
 def whole_model(model: nn.Module) -> WholeModel | None:
-    """Return the vision-text model that `model` is a part of, if there is one."""
+    """Return the vision-text model around `model`, if there is one."""
     whole: WholeModel | None = vars(model).get(_ATTRIBUTE)
     return whole
 
 
 def as_part(text: PreTrainedModel, whole: WholeModel) -> PreTrainedModel:
-    """Give the modules of `text` their names in `whole`.
+    """Give the modules in `text` their names in `whole`.
 
-    ValueError unless `text`, or its decoder next to a head of the same name, is one module there.
+    ValueError unless `text`, or its decoder next to a head with the same name, is one module there.
     """
     if len(paths := _paths(whole.model, text)) == 1:
         part = _around(paths[0], text)
@@ -268,7 +268,7 @@ def _head(model: PreTrainedModel) -> str | None:
 
 
 def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
-    """Return transformers' function from the name of a file's tensor to the name in `model`."""
+    """Return transformers' function from a file tensor's name to the name in `model`."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import (
@@ -291,7 +291,7 @@ def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
 
 
 def older_renaming(model: PreTrainedModel, name: str) -> str:
-    """Return the name in memory by the class's rules of transformers 4; version 5 has none there.
+    """Return the name in memory by transformers 4's rules in the class; version 5 has none there.
 
     Source: `_get_key_renaming_mapping` of transformers 4.57.
     """

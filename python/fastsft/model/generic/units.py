@@ -1,4 +1,4 @@
-"""Divides the parameters of a transformers model into units: one a layer, and one for everything else."""
+"""Divides a transformers model's parameters into units: one a layer, and one for everything else."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 
 @dataclass
 class ParameterInfo:
-    """A parameter or saved buffer: its first name, and all (module, attribute) that have it.
+    """A parameter or saved buffer: the first name, and all (module, attribute) owners.
 
-    decays: by the rule of transformers' Trainer. is_reached: passes over text give it gradients. is_adapter:
-    it is in no file of the model. is_constant: it is in a trained unit, but keeps its values. buffer: its
-    type, if it is a buffer. stored: the tensors of files, and of the engine, that it consists of.
+    decays: by transformers' Trainer. is_reached: gets gradients from text. is_adapter: in no model file.
+    is_constant: in a trained unit, but without updates. buffer: the type, for a buffer. stored: the tensors
+    in files and engine.
     """
 
     name: str
@@ -42,12 +42,12 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
+        """Elements in the parameter."""
         return math.prod(self.shape)
 
     @property
     def tensors(self) -> list[FileTensor]:
-        """Tensors of `stored` that no parameter before has described."""
+        """The `stored` tensors that no earlier parameter has described."""
         return [tensor for tensor in self.stored if not tensor.within]
 
     @property
@@ -65,7 +65,7 @@ class ParameterInfo:
 class Unit:
     """Parameters that are gathered together. block: the layer's module; None for unit 0.
 
-    The trained parameters are a unit of the engine, and the frozen ones another, which is never reduced.
+    The trained parameters are an engine unit, and the frozen ones another, which is never reduced.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Unit:
 
 
 def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
-    """Return unit 0, which has parameters outside of all layers, and a unit for each layer in model order.
+    """Return unit 0, which has parameters outside all layers, and a unit for each layer in model order.
 
     Parameters that two layers share, and tied weights, are in unit 0, once. Parameters without
     requires_grad and saved buffers are constant; with adapters they are frozen.
@@ -117,7 +117,7 @@ def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
 
 
 def _check_joined(units: list[Unit], kind: str) -> None:
-    """Raise ValueError for parts of a file tensor that are trained differently."""
+    """Raise ValueError for file tensors with differently trained parts."""
     seen: dict[str, tuple[object, ...]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -143,14 +143,14 @@ def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def decaying_names(model: PreTrainedModel) -> set[str]:
-    """Return the names of parameters with weight decay, by the rule of transformers' Trainer."""
+    """Return the parameter names with weight decay, by the rule of transformers' Trainer."""
     from transformers.trainer_pt_utils import get_parameter_names
 
     return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))
 
 
 def _find_blocks(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:
-    """Return the layers: outermost modules of `_no_split_modules` classes, else the largest ModuleList."""
+    """Return the layers: outermost modules with `_no_split_modules` classes, else the largest ModuleList."""
     classes = set(getattr(model, "_no_split_modules", None) or ())
     blocks: list[tuple[str, nn.Module]] = []
     for name, module in model.named_modules():

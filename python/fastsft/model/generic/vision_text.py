@@ -55,7 +55,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The engine's line on the start page, with the sizes of the trained and the other parts."""
+        """The engine's line on the start page, with the sizes trained and not trained."""
         rest = sum(entry.count for entry in self.carried())
         trained = sum(info.numel for info in self._parameters())
         return (
@@ -101,7 +101,7 @@ class VisionTextModel(GenericCausalLM):
         pass  # `engine_words` tells it on the start page
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Let saves keep also the types of trained tensors that differ from most."""
+        """Let saves keep also trained tensors' types that differ from most."""
         super()._keep_rest(engine)
         for name, in_file in self._match.names.items() if self._keeps_types else ():
             dtype = DTYPES.get(self._files.tensors[in_file].dtype)
@@ -120,13 +120,13 @@ class VisionTextModel(GenericCausalLM):
             return frozenset()
 
     def _parts_of_rest(self) -> str:
-        """List the modules, such as model.vision_tower, of the tensors that are not trained."""
+        """List the modules, such as model.vision_tower, with tensors that are not trained."""
         paths = (self._whole.name_in_memory(entry.name).split(".")[:2] for entry in self.carried())
         return ", ".join(dict.fromkeys(".".join(path) for path in paths)) or "nothing"
 
 
 def _for_installed(config: ModelConfig) -> dict[str, Any]:
-    """Return `config` with a text configuration in the keys of the installed transformers."""
+    """Return `config` with its text configuration in the installed transformers' keys."""
     text, is_older = config.get("text_config"), int(transformers.__version__.split(".")[0]) < 5
     if (
         not is_older

@@ -1,6 +1,6 @@
-"""Weight files of a generic model: matched to its tensors by name, loaded, and carried into saves.
+"""A generic model's weight files: matched to its tensors by name, loaded, and carried into saves.
 
-A name in the files may have the base model's prefix or not, may be that of a tied tensor, and may be renamed
+A name in the files may have the base model's prefix or not, may be a tied tensor's, and may be renamed
 by transformers on loading.
 """
 
@@ -33,7 +33,7 @@ def load_generic_weights(
 ) -> None:
     """Fill the engine's master weights tensor by tensor. Collective.
 
-    ValueError lists tensors that are missing, unknown or of another shape.
+    ValueError lists tensors that are missing, unknown or wrongly shaped.
     """
     agreement = AllOrNone(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
@@ -63,10 +63,10 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
 
 @dataclass
 class NameMatch:
-    """The tensors of weight files by their use.
+    """Weight file tensors by their use.
 
     names: the model's name -> the file's. buffers: the same for integer buffers. copies: a file's name in
-    `names`, and another name of the same tied tensor. tables: computed by the model. ignored: by
+    `names`, and the tied tensor's other name. tables: computed by the model. ignored: by
     transformers. carried: unknown to the model, saved unchanged. without_place: a model's tensor under a
     second name. missing: integer buffers that no file has.
     """
@@ -82,7 +82,7 @@ class NameMatch:
 
 
 def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> NameMatch:
-    """Match all names `stored` in weight files to the tensors of `model`."""
+    """Match all names `stored` in weight files to the model's tensors."""
     match = NameMatch(tensor_names(model, units, stored))
     prefix, tied = _prefix(model), aliases(model, units)
     for name, in_files in buffer_names(model).items():
@@ -112,7 +112,7 @@ def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, 
 
 
 def _ignored_patterns(model: PreTrainedModel) -> list[re.Pattern[str]]:
-    """Return patterns of names that transformers ignores; none for a text decoder, whose rest is carried."""
+    """Return name patterns that transformers ignores; none for a text decoder, whose rest is carried."""
     if whole_model(model) is not None:
         return []
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
@@ -149,7 +149,7 @@ def spellings(name: str, prefix: str) -> list[str]:
 
 
 def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
-    """Return other names of tied tensors: the alias -> the name that is trained and saved."""
+    """Return tied tensors' other names: the alias -> the name that is trained and saved."""
     names_of: dict[int, dict[str, str]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -165,7 +165,7 @@ def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
-    """Return True for a buffer that the model computes, and some releases of transformers saved."""
+    """Return True for a buffer that the model computes, and some transformers releases saved."""
     buffers = {buffer for buffer, _ in model.named_buffers()}
     return any(spelling in buffers for spelling in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
@@ -173,7 +173,7 @@ def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
 
 
 class GenericForm:
-    """The WeightForm of a generic model. meta: the model without weights."""
+    """A generic model's WeightForm. meta: the model without weights."""
 
     def __init__(self, meta: GenericModel, stored: StoredWeights) -> None:
         self._stored, self._shapes = stored, dict(parameter_shapes(meta))
@@ -199,13 +199,13 @@ class GenericForm:
 
 
 def parameter_shapes(meta: GenericModel) -> list[tuple[str, list[int]]]:
-    """Return (name, shape) of the file tensors in unit order, without adapters."""
+    """Return the file tensors' names and shapes in unit order, without adapters."""
     infos = (info for unit in meta.units for info in unit.parameters if not info.is_adapter)
     return [(tensor.name, list(tensor.shape)) for info in infos for tensor in info.tensors]
 
 
 def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
-    """Return the layouts of the trained units, without digests."""
+    """Return the trained units' layouts, without digests."""
     layouts: list[UnitLayout] = []
     for (at, part), offsets in zip(meta.parts(trained=True), meta.layout.places, strict=True):
         sizes = {tensor.name: tensor.numel for info in part for tensor in info.tensors}
@@ -216,7 +216,7 @@ def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
 
 
 def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
-    """Let saves of the engine's model include the tensors `names` of `stored`.
+    """Let saves include the tensors `names` in `stored`.
 
     Safetensors stay open and are read at each save; pickled tensors are kept in memory.
     """
@@ -230,7 +230,7 @@ def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[s
 
 
 def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
-    """Let saves of the engine's model include a copy of `value` under `name`."""
+    """Let saves include a copy of `value` under `name`."""
     data = bytes(bits_of(value.detach().cpu().contiguous()))
     _C.carry_values(engine, name, stored_dtype(value), list(value.shape), data)
 

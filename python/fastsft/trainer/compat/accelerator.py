@@ -10,8 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.distributed_state import DistributedState
-from fastsft.arguments.rules.precision import formats_asked_for
+from fastsft.arguments.for_transformers import DistributedState
+from fastsft.arguments.resolve.device import requested_formats
 
 if TYPE_CHECKING:
     import torch
@@ -117,7 +117,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
             f"{method}: {where} is no, but args.{asked} is True: transformers' Trainer would compute in "
             f"float32; give {asked}=False, or make no Accelerator"
         )
-    for earlier in sorted(formats_asked_for if precision == "no" and where == _PRECISION else ()):
+    for earlier in sorted(requested_formats if precision == "no" and where == _PRECISION else ()):
         if asked == "no":
             raise ValueError(
                 f"{method}: args.{earlier} is False, but earlier TrainingArguments of this process have "

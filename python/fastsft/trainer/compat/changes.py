@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.choices import is_same
-from fastsft.arguments.from_transformers import as_arguments, take_changes_of_source
-from fastsft.arguments.precision import STATE_FLAGS
+from fastsft.arguments.device_fields import STATE_FLAGS
+from fastsft.arguments.from_transformers import as_arguments, sync_from_source
+from fastsft.arguments.values import is_same
 from fastsft.model.output_directory import prepare_output_directory
 from fastsft.originals.trainer_patches import check_patched_functions
 from fastsft.trainer.agreed_inputs import agree_on_start, callback_facts
@@ -39,7 +39,7 @@ class Changes:
 
     def note_planned(self) -> None:
         """Remember the argument values that the Trainer has planned with."""
-        self._planned = self._setup.args.settled_values()
+        self._planned = self._setup.args.resolved_values()
 
     def keep_paths(self) -> None:
         """Make relative paths of the arguments absolute after the script has called os.chdir.
@@ -65,7 +65,7 @@ class Changes:
         that disagree.
         """
         setup, args = self._setup, self._setup.args
-        take_changes_of_source(args)
+        sync_from_source(args)
         facts = {f"{method}({name}=)": value for name, value in given.items()}
         if method == "train":
             facts["torch.manual_seed"] = args.order_seed
@@ -77,7 +77,7 @@ class Changes:
         self.keep_paths()
         setup.model.check_as_given(f"Trainer.{method}", method == "train")
         setup.model.load_changed_weights()
-        values = args.settled_values()
+        values = args.resolved_values()
         changed = [name for name in values if not is_same(values[name], self._planned[name])]
         self._refuse_constructed(method, changed, values)
         check_metrics(args, setup.compute_metrics)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from fastsft.arguments.from_transformers import take_changes_of_source
+from fastsft.arguments.from_transformers import sync_from_source
 from fastsft.originals.classes import LIBRARIES, is_class_of
 from fastsft.originals.functions import described, is_written_in, plain
 from fastsft.originals.trainer_patches import watched_names
@@ -116,7 +116,7 @@ class ScriptGuard:
         hides = self._run is not None and self._run.has_code_with_gradients(event)
         with self._setup.model.forbid_gradients(event) if hides else nullcontext():
             yield
-        take_changes_of_source(self._setup.args)
+        sync_from_source(self._setup.args)
         if self._run is not None:
             self._run.after(event)
 

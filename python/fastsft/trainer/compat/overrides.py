@@ -6,7 +6,7 @@ import sys
 from types import FunctionType
 
 from fastsft.arguments import TrainingArguments
-from fastsft.arguments.rules.evaluation import check_best_of_command
+from fastsft.arguments.resolve.training import check_best_of_command
 from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import warn_once
 from fastsft.trainer.compat.views import ReadOnly

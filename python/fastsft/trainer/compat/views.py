@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fastsft import _C
-from fastsft.arguments.optimizer import optimizer_of
+from fastsft.arguments.engine_flags import optimizer_of
 
 # Settings of the groups of optimizers without betas, as those of the original classes.
 _OWN: dict[str, dict[str, Any]] = {

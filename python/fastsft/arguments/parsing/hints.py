@@ -1,0 +1,138 @@
+"""Hints about unknown flags: the meaning in another trainer, or the known flag with a similar name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, about_value, is_of_lora
+
+_LETTERS_PER_SLIP = 5  # --lr may have no slip, --learnig_rate two
+_MOST_SLIPS = 3
+_AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
+
+
+def near_flag(name: str, names: Iterable[str]) -> str | None:
+    """Return the known flag with a similar name, all without dashes in front; None if no name is similar.
+
+    Similar: a few typing errors, more in a longer name; or some words that only a single known flag has.
+    """
+    given = name.replace("-", "_")
+    flags = sorted({flag.replace("-", "_") for flag in names})
+    limit = min(len(given) // _LETTERS_PER_SLIP, _MOST_SLIPS)
+    distance, nearest = min(((slips(given, flag, limit), flag) for flag in flags), default=(limit + 1, ""))
+    if distance <= limit:
+        return nearest
+    longer = [flag for flag in flags if f"_{given}_" in f"_{flag}_"] if "_" in given else []
+    return longer[0] if len(longer) == 1 else None
+
+
+def slips(given: str, other: str, limit: int) -> int:
+    """Return the letters left out, added, changed or exchanged with a neighbour, at most limit + 1."""
+    if abs(len(given) - len(other)) > limit:
+        return limit + 1
+    two_above: list[int] = []
+    above = list(range(len(other) + 1))
+    for i, letter in enumerate(given, 1):
+        row = [i]
+        for j, expected in enumerate(other, 1):
+            cost = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != expected))
+            if i > 1 and j > 1 and letter == other[j - 2] and given[i - 2] == expected:
+                cost = min(cost, two_above[j - 2] + 1)
+            row.append(cost)
+        two_above, above = above, row
+    return min(above[-1], limit + 1)
+
+
+def hints(
+    flags: Sequence[str], known: Iterable[str], values: Mapping[str, object] | None = None
+) -> list[str]:
+    """Return a hint for each flag, as it was written, and a joint hint for LoRA's flags.
+
+    known: flags, with two dashes in front. values: the known values.
+    """
+    names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
+    names += [short for short, full in SHORT_NAMES.items() if full in names]
+    lora = [flag for flag in flags if is_of_lora(_name(flag))]
+    texts = [about_lora(lora)] if lora else []
+    for flag in flags:
+        meant = _of_value(flag, values or {})
+        if meant is not None or flag not in lora:
+            texts.append(f"{flag}: {meant or _hint(_name(flag), names)}")
+    return texts
+
+
+def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
+    """Return the hint for a flag of another trainer with its value; None if the value adds nothing."""
+    name = _name(flag)
+    is_foreign = about_foreign(name) is not None or is_of_lora(name)
+    return about_value(name, values[flag]) if is_foreign and flag in values else None
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    foreign = about_foreign(name)
+    if foreign is not None:
+        return foreign
+    near = near_flag(name, names)
+    return (
+        f"the nearest known flag is --{near}" if near else "no known flag is near it (fastsft args lists all)"
+    )
+
+
+def about_lora(flags: Sequence[str]) -> str:
+    """Return that LoRA's flags have other names here, and which."""
+    return (
+        f"{', '.join(flags)}: LoRA's flags are FastChat's, with --lora True or in fastsft.train_lora: "
+        "--lora_r, --lora_alpha, --lora_dropout, --lora_target_modules, --lora_bias, --q_lora "
+        "(docs/lora.md)"
+    )
+
+
+def clearer(message: str) -> str:
+    """Improve argparse's message about an ambiguous flag: each match once, or the hint of `about_foreign`."""
+    match = _AMBIGUOUS.search(message)
+    if match is None:
+        return message
+    flag, matches = match[1], match[2].split(", ")
+    if is_of_lora(_name(flag)):
+        return about_lora([flag])
+    foreign = about_foreign(_name(flag))
+    if foreign is not None:
+        return f"{flag}: {foreign}"
+    flags = dict.fromkeys(f"--{_name(name)}" for name in matches)
+    return f"{flag} is the beginning of several flags: {', '.join(flags)}"
+
+
+def _name(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+def _way_of_stray(word: str) -> str:
+    if word.endswith((".yaml", ".yml")):
+        return f"a file of flags is given as --config {word}"
+    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
+        return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
+    return "a value with spaces needs quotes"
+
+
+def unknown_words(argv: Sequence[str], options: Iterable[str]) -> str:
+    """Return the message about words that no option takes: a hint for each flag and each stray value."""
+    strays = []
+    values: dict[str, str | None] = {}
+    waiting: str | None = None
+    for word in argv:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            values[flag], waiting = value if equals else None, None if equals else flag
+            continue
+        if waiting is not None:
+            values[waiting] = word
+        elif not word.startswith("-"):
+            strays.append(f"{word!r} follows no flag; {_way_of_stray(word)}")
+        waiting = None
+    flags = list(values)
+    texts = [
+        *hints(flags, list(options), {name: word for name, word in values.items() if word is not None}),
+        *strays,
+    ] or [f"{argv[0]} is no flag; flags begin with two dashes"]
+    return f"{'unknown flag ' if flags else ''}{'; '.join(texts)}"

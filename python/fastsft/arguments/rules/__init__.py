@@ -1,1 +1,0 @@
-"""The rules that settle the fields, one file a subject; `training` applies them in order."""

@@ -1,0 +1,161 @@
+"""Models with random weights and a small SentencePiece tokenizer, for the demo and for benchmarks."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from fastsft import _C
+from fastsft.runtime.output_files import replace_file
+
+UNK, BOS, EOS = "<unk>", "<s>", "</s>"
+
+
+def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, model_max_length: int) -> None:
+    """Write tokenizer.model, tokenizer_config.json and special_tokens_map.json for a Llama tokenizer.
+
+    Text is not normalised, and bytes spell missing characters, so that encoding and decoding lose nothing.
+    Ids: <unk> 0, <s> 1, </s> 2, 256 bytes, then the pieces.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / "tokenizer.model", sentencepiece_bpe(texts, vocab_size))
+    write_json(directory / "tokenizer_config.json", tokenizer_config(model_max_length))
+    write_json(directory / "special_tokens_map.json", {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK})
+
+
+def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
+    """Return a `tokenizer.model`, trained with Llama's settings."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=vocab_size,
+        byte_fallback=True,
+        split_digits=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=True,
+        allow_whitespace_only_pieces=True,
+        character_coverage=0.99995,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def tokenizer_config(model_max_length: int) -> dict[str, Any]:
+    """Return tokenizer_config.json for LlamaTokenizer: <s> in front, nothing after."""
+    tokens = {
+        str(index): {
+            "content": token,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": False,
+            "single_word": False,
+            "special": True,
+        }
+        for index, token in enumerate((UNK, BOS, EOS))
+    }
+    return {
+        "added_tokens_decoder": tokens,
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "unk_token": UNK,
+        "clean_up_tokenization_spaces": False,
+        # If false, the tokenizer spells "USER" after </s> without its leading space, letter by letter here.
+        # Then FastChat's label rule miscounts and masks each conversation of two turns.
+        "legacy": True,
+        "model_max_length": model_max_length,
+        "padding_side": "right",
+        "sp_model_kwargs": {},
+        "tokenizer_class": "LlamaTokenizer",
+    }
+
+
+def write_json(path: Path, value: object) -> None:
+    replace_file(path, json.dumps(value, indent=2) + "\n")
+
+
+# Additional config.json fields by family.
+_OWN_FIELDS: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": False, "mlp_bias": False},
+    "mistral": {"sliding_window": None},
+    "qwen2": {"use_sliding_window": False},
+    "phi3": {"sliding_window": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+    "qwen3": {"use_sliding_window": False, "attention_bias": False},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096},
+    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512},
+}
+
+
+def small_config(
+    *,
+    vocab_size: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    intermediate_size: int,
+    max_positions: int = 2048,
+    tie_word_embeddings: bool = False,
+    model_type: str = "llama",
+) -> dict[str, Any]:
+    """Return a `config.json`; `num_heads` must divide `hidden_size`."""
+    if hidden_size % num_heads:
+        raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
+    return {
+        "architectures": [f"{_C.model_families()[model_type]}ForCausalLM"],
+        "model_type": model_type,
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_heads,
+        "head_dim": hidden_size // num_heads,
+        "max_position_embeddings": max_positions,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "tie_word_embeddings": tie_word_embeddings,
+        "initializer_range": 0.02,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "torch_dtype": "float32",
+        "use_cache": True,
+        **_OWN_FIELDS.get(model_type, {}),
+    }
+
+
+def write_random_model(directory: Path, config: dict[str, Any], seed: int = 0) -> int:
+    """Write config.json and model.safetensors (float32); return the parameter count.
+
+    Matrices are normal with standard deviation `initializer_range`, norms are 1, biases 0.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        name: _initial(name, shape, config["initializer_range"], generator)
+        for name, shape in _C.parameter_shapes(json.dumps(config))
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+    replace_file(directory / "model.safetensors", save(weights, metadata={"format": "pt"}))
+    return sum(weight.numel() for weight in weights.values())
+
+
+def _initial(name: str, shape: list[int], deviation: float, generator: torch.Generator) -> torch.Tensor:
+    if len(shape) == 1:
+        return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
+    return torch.empty(shape).normal_(0.0, deviation, generator=generator)

@@ -1,0 +1,116 @@
+"""The end page: result and files of a run, and how to open and use them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastsft.model.family import is_vision_text
+from fastsft.planning.devices import size_text
+from fastsft.reporting.console_text import columns, duration_text
+from fastsft.reporting.loss_history import LossHistory
+from fastsft.runtime.regular_files import read_json_object
+
+if TYPE_CHECKING:
+    from fastsft.reporting.reported_run import ReportedRun
+
+_NO_WRAPPING = 10_000  # columns, so that lines to be copied are not wrapped
+
+
+def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
+    """Return the run's result, its files, and how to open them.
+
+    merged: the merged model's directory; without a merged model, the page shows the merge command.
+    keeps_last: the requested best weights could not be loaded.
+    """
+    directory = Path(trainer.args.output_dir or ".")
+    rows = [("trained", text) for text in _totals(trainer)]
+    rows += [("warning", line) for line in trainer.stepper.loss_watch.faults()]
+    if keeps_last:
+        step = trainer.state.global_step
+        rows.append(("weights", f"those of the last step, {step:,}: the best ones could not be loaded"))
+    rows += [("" if number else "saved", line) for number, line in enumerate(written(directory))]
+    code = [("talk", talk_command(directory))]
+    if trainer.model.adapter_facts() is not None:
+        code += [
+            ("merge", merge_command(directory)) if merged is None else ("merged", str(merged.absolute()))
+        ]
+        code += [
+            ("" if number else "open", line) for number, line in enumerate(how_to_open_adapter(directory))
+        ]
+        return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
+    code += [("" if number else "open", line) for number, line in enumerate(how_to_open(directory))]
+    return f"{columns(rows)}\n{columns(code, _NO_WRAPPING)}"
+
+
+def _totals(trainer: ReportedRun) -> Iterator[str]:
+    pace, state = trainer.progress.pace, trainer.state
+    steps = state.global_step - pace.first_step
+    if not steps:
+        yield f"nothing: all {state.max_steps:,} steps were done before"
+        return
+    text = f"{steps:,} step{'' if steps == 1 else 's'} in {duration_text(pace.seconds)}"
+    yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(trainer)}"
+
+
+def _best(trainer: ReportedRun) -> str:
+    """Return the best loss; "" if the run is ruined, or no loss had targets."""
+    state, diluted = trainer.state, trainer.stepper.losses.diluted
+    measured = [
+        entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
+    ]
+    if trainer.stepper.loss_watch.is_ruined:
+        return ""
+    history = LossHistory.of(measured)
+    for name, curve in [*history.evaluations.items(), ("train", history.train)]:
+        best = curve.best()
+        if best is not None:
+            return f", best {name} loss {best[1]:.4f} at step {best[0]:,}"
+    means = [entry["train_loss"] for entry in state.log_history[-1:] if "train_loss" in entry]
+    return f", mean loss {means[0]:.4f}" if means else ""
+
+
+def written(directory: Path) -> Iterator[str]:
+    """Yield the directory and its files: weights with their size, other files by name."""
+    files = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
+    weights = [path for path in files if path.suffix in (".safetensors", ".bin")]
+    checkpoints = [path.name for path in files if path.is_dir() and path.name.startswith("checkpoint-")]
+    rest = [path.name for path in files if path not in weights and path.name not in checkpoints]
+    yield f"{directory.absolute()}"
+    if weights:
+        size = size_text(sum(path.stat().st_size for path in weights))
+        yield f"{', '.join(path.name for path in weights[:3])}{', ...' if len(weights) > 3 else ''} ({size})"
+    if checkpoints:
+        yield ", ".join(sorted(checkpoints, key=lambda name: (len(name), name)))
+    if rest:
+        yield ", ".join(rest)
+
+
+def how_to_open(directory: Path) -> Iterator[str]:
+    """Yield the Python lines that open a model."""
+    slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
+    path, config = str(directory.absolute()), directory / "config.json"
+    is_whole = config.is_file() and is_vision_text(read_json_object(config))
+    kind = "AutoModelForImageTextToText" if is_whole else "AutoModelForCausalLM"
+    yield f"from transformers import {kind}, AutoTokenizer"
+    yield f'model = {kind}.from_pretrained("{path}")'
+    yield f'tokenizer = AutoTokenizer.from_pretrained("{path}"{slow})'
+
+
+def how_to_open_adapter(directory: Path) -> Iterator[str]:
+    """Yield the Python lines that open an adapter."""
+    yield "from peft import AutoPeftModelForCausalLM"
+    yield f'model = AutoPeftModelForCausalLM.from_pretrained("{directory.absolute()}")'
+
+
+def merge_command(directory: Path) -> str:
+    """Return the command that merges the adapter in `directory` into its base model."""
+    folder = str(directory)
+    return f"fastsft merge {shlex.quote(folder)} {shlex.quote(folder.rstrip('/') + '-merged')}"
+
+
+def talk_command(directory: Path) -> str:
+    """Return the chat command, to be typed in the working directory of the run."""
+    return f"fastsft chat {shlex.quote(str(directory))}"

@@ -1,0 +1,100 @@
+"""A memory plan and its predicted speed as lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft.planning.devices import PCIE_LINK, size_text
+from fastsft.planning.memory_plan import EngineSettings, MemoryPlan
+from fastsft.planning.plan_choice import MemoryBudget
+from fastsft.planning.time_model import CENTRAL, HIGH, LOW, predict, why_not
+
+
+def memory_table(plan: MemoryPlan, room: MemoryBudget | None = None) -> list[str]:
+    """Return a line for each part, largest first, then the sums, and the memory of a rank in `room`.
+
+    For generic models, activations and their sum are estimates.
+    """
+    parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
+    rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
+    lines = [f"{name:<26}{size_text(size):>12}{size / plan.total:>8.1%}" for name, size in rows]
+    sums = "a rank at most" if plan.setting.generic is None else "a rank, estimated"
+    lines.append(_sum(sums, plan.total, room.device if room else None))
+    if plan.host:
+        lines.append(_sum("and of the host", plan.host, room.host if room else None))
+    lines.append(_sum("host copy while saving", plan.staging, None))
+    return lines
+
+
+def how_held(setting: EngineSettings) -> str:
+    """Return ranks, strategy and precision as text."""
+    state = setting.state
+    facts = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
+    if setting.world_size > 1:
+        nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
+        facts.append(f"{state.strategy}{nodes}")
+    narrow = state.compute_dtype != "float32"
+    facts.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
+    if setting.adapters or (setting.generic is not None and setting.generic.layout.frozen_places):
+        bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
+        facts.append(f"adapters on a frozen model{bits}")
+    if state.optimizer != "adamw":
+        facts.append(f"optimizer {state.optimizer}")
+    if state.grad_dtype != "float32":
+        facts.append(f"{state.grad_dtype} gradients")
+    if not state.sync_each_batch:
+        facts.append("gradients reduced once a step")
+    if state.offload:
+        facts.append("optimizer state on the host")
+    return ", ".join(facts)
+
+
+def _sum(name: str, size: int, of: int | None) -> str:
+    return f"{name:<26}{size_text(size):>12}" + (f" of {size_text(of)}" if of is not None else "")
+
+
+def speed_lines(plan: MemoryPlan) -> list[str]:
+    """Return lines about tokens per second, time shares, and assumptions. The plan's setting has a GPU."""
+    gpu, ranks = plan.setting.gpu, plan.setting.world_size
+    assert gpu is not None
+    if reason := why_not(plan):
+        return [f"no prediction of speed: {reason}"]
+    low, central, high = (predict(plan, gpu, rates) for rates in (LOW, CENTRAL, HIGH))
+    total = sum(central.seconds.values())
+    shares = {name: seconds / total for name, seconds in central.seconds.items()}
+    parts = sorted(shares.items(), key=lambda part: -part[1])
+    return [
+        f"predicted, not measured: {_rounded(central.tokens_per_second)} tokens/s on {ranks} x {gpu.name} "
+        f"({_rounded(low.tokens_per_second)} to {_rounded(high.tokens_per_second)}), MFU {central.mfu:.0%}",
+        "time of a token: " + ", ".join(f"{name} {part:.0%}" for name, part in parts if part >= 0.005),
+        f"assumed: conversations of {plan.work.max_seqlen:,} tokens; "
+        f"matrix products at {CENTRAL.products:.0%} "
+        f"({LOW.products:.0%} to {HIGH.products:.0%}) of {gpu.flops / 1e12:,.0f} TFLOP/s, other kernels at "
+        f"{CENTRAL.elementwise:.0%} of {gpu.bandwidth / 1e12:.2f} TB/s"
+        + (f", collectives at {CENTRAL.link:.0%} of {_link(gpu.link)}" if ranks > 1 else ""),
+    ]
+
+
+def speed_record(plan: MemoryPlan) -> dict[str, Any]:
+    """Return the prediction as JSON values; {} without a GPU or a prediction."""
+    gpu = plan.setting.gpu
+    if gpu is None or why_not(plan):
+        return {}
+    central = predict(plan, gpu)
+    return {
+        "predicted": {
+            "gpu": gpu.name,
+            "tokens_per_second": central.tokens_per_second,
+            "mfu": central.mfu,
+            "seconds_per_token": central.seconds,
+        }
+    }
+
+
+def _rounded(number: float) -> str:
+    """Return a number with three significant digits."""
+    return f"{float(f'{number:.3g}'):,.0f}"
+
+
+def _link(link: float) -> str:
+    return f"{link / 1e9:.0f} GB/s (NVLink)" if link else f"{PCIE_LINK / 1e9:.0f} GB/s (PCIe)"
