@@ -51,7 +51,7 @@ _OWN = {name: globals()[name] for name in __all__ if name in globals()}
 
 
 def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
-    """`fastsft.train.train` with adapters; the adapter alone is saved. Raises as that one.
+    """Train as `fastsft.train.train` does, with adapters, and save the adapter alone. Raises alike.
 
     ValueError for names of this module that a script bound to something else: set those of fastsft.train.
     """

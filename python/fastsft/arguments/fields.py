@@ -75,7 +75,7 @@ class ArgumentFields(
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the job."""
         return launch().world_size
 
     @property
@@ -90,7 +90,7 @@ class ArgumentFields(
 
     @property
     def parallel_mode(self) -> ParallelMode | transformers.training_args.ParallelMode:
-        """`distributed` with several ranks, else `not_parallel`; transformers' member in its Trainer."""
+        """Mode `distributed` with several ranks, else `not_parallel`; transformers' member in its Trainer."""
         if self._theirs is not None:
             return self._theirs.parallel_mode
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
@@ -104,7 +104,7 @@ class ArgumentFields(
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """Timeout of collectives."""
+        """Timeout after which a collective fails."""
         return timedelta(seconds=self.ddp_timeout)
 
     @property

@@ -245,12 +245,12 @@ class DistributedState:
 
     @property
     def num_processes(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the job."""
         return self.place.world_size
 
     @property
     def process_index(self) -> int:
-        """Global rank."""
+        """Global rank of this process."""
         return self.place.rank
 
     @property

@@ -229,7 +229,7 @@ class Choice(str):
 
     @property
     def value(self) -> str:
-        """Plain string."""
+        """Value as a plain string."""
         return str(self)
 
     @property

@@ -52,11 +52,11 @@ class TrainerState:
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:
-        """`to_json` as text: indent 2, sorted keys, newline at the end."""
+        """Return `to_json` as text: indent 2, sorted keys, newline at the end."""
         return json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n"
 
     def save_to_json(self, path: str | Path) -> None:
-        """Write trainer_state.json."""
+        """Write trainer_state.json to `path`."""
         write_output(path, self.to_json_string())
 
     @classmethod

@@ -23,7 +23,7 @@ class ForeignStates(NamedTuple):
 
 
 class TrainerOfRun(Protocol):
-    """A fastsft Trainer."""
+    """A Trainer of fastsft, whose run is saved."""
 
     @property
     def run(self) -> SavedRun:
@@ -68,11 +68,11 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def planner(self) -> SavedPlan:
-        """Micro-batches and reductions."""
+        """Micro-batches and reductions of the run."""
 
     @property
     def plan(self) -> RunPlan:
-        """Steps and epochs."""
+        """Steps and epochs of the run."""
 
     @property
     def tokenizer(self) -> object:
@@ -80,7 +80,7 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def train_dataset(self) -> object:
-        """As it was given."""
+        """Training data as given."""
 
     @property
     def train_rows(self) -> TokenRows:
@@ -88,7 +88,7 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Of the data to evaluate on."""
+        """Rows of the evaluation data, by name if there are several sets."""
 
     def loop_state(self) -> Mapping[str, object]:
         """Return losses, bad steps, loss scale and pending work, as in fastsft_state.json."""

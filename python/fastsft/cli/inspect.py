@@ -135,7 +135,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
 
 
 def add_format_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --data_format."""
+    """Add the flag --data_format."""
     parser.add_argument(
         "--data_format",
         choices=["auto", *_C.data_formats()],

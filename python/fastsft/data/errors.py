@@ -20,7 +20,7 @@ class DataKeyError(DataError, KeyError):
 
 
 class DataIndexError(DataError, IndexError):
-    """An empty conversation."""
+    """Error about an empty conversation."""
 
 
 class DataTypeError(DataError, TypeError):

@@ -214,7 +214,7 @@ class LabelProgress:
         return f"{text}, {100 * num_bytes / max(self._total, 1):.0f} %, {left:.0f} s left"
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -90,19 +90,19 @@ class ExaminedRun(Examined):
 
     @property
     def resolved_args(self) -> TrainingArguments:
-        """`args`, for checks that run after a check that needs them."""
+        """Resolved arguments; an earlier check has made them."""
         assert self.args is not None
         return self.args
 
     @property
     def resolved_data_args(self) -> DataArguments:
-        """`data_args`, like `resolved_args`."""
+        """Resolved data arguments; an earlier check has made them."""
         assert self.data_args is not None
         return self.data_args
 
     @property
     def opened_model(self) -> CausalLM:
-        """`model`, like `resolved_args`."""
+        """Opened model; an earlier check has opened it."""
         assert self.model is not None
         return self.model
 

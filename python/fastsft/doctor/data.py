@@ -24,7 +24,7 @@ _FILES = "files, patterns such as data/*.jsonl, several with commas between them
 
 
 def check_data(run: ExaminedRun) -> str:
-    """Check --data_path."""
+    """Check the files of --data_path."""
     path = run.need("data_args", "the configuration").data_path
     if path is None:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
@@ -38,7 +38,7 @@ def check_data(run: ExaminedRun) -> str:
 
 
 def check_eval_data(run: ExaminedRun) -> str:
-    """Check --eval_data_path."""
+    """Check the files of --eval_data_path."""
     path = run.need("data_args", "the configuration").eval_data_path
     if path is None:
         return "none is named, none is needed"

@@ -45,7 +45,7 @@ class RunState:
                 self.has_step = True
 
     def history(self) -> LossHistory:
-        """Return the curves."""
+        """Return the loss curves so far."""
         return LossHistory.of(self.log_history)
 
     def metrics(self) -> dict[str, float]:

@@ -26,7 +26,7 @@ _OF_MODULES = (
 
 
 class _Functions(NamedTuple):
-    """`names` of module `place`, each of which comes from a file of `package`; `instead`: the way out."""
+    """Functions `names` of module `place`, which come from files of `package`; `instead`: the way out."""
 
     instead: str
     place: str

@@ -13,7 +13,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(message: str) -> None:
-    """`message` for torchrun's page about ranks that failed; nothing where no torchrun started this rank."""
+    """Write `message` for torchrun's page about failed ranks, if torchrun started this rank."""
     path = os.environ.get(VARIABLE)
     if not path:
         return

@@ -1,4 +1,4 @@
-"""Where a run starts, and what it leaves behind: the second half of `train()`."""
+"""Start and outcome of a run: the second half of `train()`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a command line to a model and labelled rows: the first half of `train()`."""
+"""Preparation of a run, up to model and labelled rows: the first half of `train()`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunConfig:
 
     @property
     def trusts_code(self) -> bool:
-        """True with --trust_remote_code."""
+        """True if --trust_remote_code is given."""
         return bool(getattr(self.model_args, "trust_remote_code", False))
 
     @property
@@ -66,7 +66,7 @@ class LoadedData:
 
     @property
     def train_dataset(self) -> Any:
-        """Labelled training rows."""
+        """Labelled rows to train on."""
         return self.sets["train_dataset"]
 
 

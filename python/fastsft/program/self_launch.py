@@ -1,4 +1,4 @@
-"""`python -m fastsft.train` without a launcher: one rank a GPU, started through torchrun."""
+"""Start one rank a GPU through torchrun, if `python -m fastsft.train` has no launcher."""
 
 from __future__ import annotations
 

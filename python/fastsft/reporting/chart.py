@@ -100,7 +100,7 @@ class Axes:
 
     @property
     def right(self) -> int:
-        """Right end."""
+        """Right end of the axis."""
         return self.width - RIGHT
 
     def x(self, step: float) -> float:

@@ -12,7 +12,7 @@ class ReportedModel(Protocol):
 
     @property
     def source_directory(self) -> Path:
-        """Of its files."""
+        """Directory of the model's files."""
 
     @property
     def recompute(self) -> str:
@@ -23,13 +23,13 @@ class ReportedModel(Protocol):
         """The kernel of attention on a GPU; None on a CPU, and where transformers computes it."""
 
     def num_parameters(self) -> int:
-        """All of them."""
+        """Return the number of all parameters."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """As _C.conversation_cost."""
+        """Return the operations of a conversation, as _C.conversation_cost."""
 
     def adapter_facts(self) -> Mapping[str, object] | None:
-        """None without adapters."""
+        """Return facts about the adapters; None without adapters."""
 
 
 class Ranked(Protocol):
@@ -41,11 +41,11 @@ class Ranked(Protocol):
 
 
 class ReportedTargets(Protocol):
-    """Places of adapters."""
+    """Linear layers that have adapters."""
 
     @property
     def adapters(self) -> Sequence[Ranked]:
-        """One a linear."""
+        """Adapters, one for each adapted linear layer."""
 
     @property
     def modules(self) -> Sequence[str]:
@@ -61,15 +61,15 @@ class ReportedSettings(Protocol):
 
     @property
     def lora_alpha(self) -> float:
-        """Over the rank: the scale."""
+        """Numerator of the adapters' scale; the rank is the denominator."""
 
     @property
     def use_rslora(self) -> bool:
-        """Over the root of the rank."""
+        """True if the scale is divided by the root of the rank."""
 
     @property
     def lora_dropout(self) -> float:
-        """Of what adapters read."""
+        """Share of an adapter's inputs that dropout drops."""
 
 
 class ReportedAdapters(ReportedModel, Protocol):
@@ -77,7 +77,7 @@ class ReportedAdapters(ReportedModel, Protocol):
 
     @property
     def settings(self) -> ReportedSettings:
-        """Of all adapters."""
+        """Settings that all adapters share."""
 
     @property
     def targets(self) -> ReportedTargets:
@@ -85,7 +85,7 @@ class ReportedAdapters(ReportedModel, Protocol):
 
     @property
     def four_bits(self) -> bool:
-        """Of the base model's linears."""
+        """True if the base model's linear layers have four bits."""
 
     def num_trained_parameters(self) -> int:
-        """Of the adapters, and of the model's tensors that are trained."""
+        """Return the number of trained parameters, in adapters and in tensors of the model."""

@@ -30,10 +30,10 @@ class ReportedFaults(Protocol):
 
     @property
     def is_ruined(self) -> bool:
-        """At the end."""
+        """True if the newest loss says that the model is ruined."""
 
     def faults(self) -> Iterator[str]:
-        """A line each."""
+        """Yield a line for each fault."""
 
 
 class ReportedSteps(Protocol):
@@ -41,7 +41,7 @@ class ReportedSteps(Protocol):
 
     @property
     def losses(self) -> ReportedLosses:
-        """Losses as logged."""
+        """Losses as they were logged."""
 
     @property
     def loss_watch(self) -> ReportedFaults:
@@ -49,7 +49,7 @@ class ReportedSteps(Protocol):
 
 
 class ReportedPlan(Protocol):
-    """Memory and micro-batches."""
+    """Memory and micro-batches of the run."""
 
     memory: MemoryBudget
     token_budget: int  # of a micro-batch
@@ -67,47 +67,47 @@ class ReportedRun(Protocol):
 
     @property
     def args(self) -> TrainingArguments:
-        """Of the run."""
+        """Arguments of the run."""
 
     @property
     def model(self) -> ReportedModel:
-        """That is trained."""
+        """Model that is trained."""
 
     @property
     def engine(self) -> _C.Engine:
-        """That trains it."""
+        """Engine that trains the model."""
 
     @property
     def state(self) -> TrainerState:
-        """Of the loop."""
+        """State of the loop."""
 
     @property
     def train_dataset(self) -> object:
-        """As it was given."""
+        """Training data as given."""
 
     @property
     def eval_dataset(self) -> object:
-        """As it was given; None without evaluation."""
+        """Evaluation data as given; None without evaluation."""
 
     @property
     def train_rows(self) -> TokenRows:
-        """Of train_dataset."""
+        """Rows of train_dataset."""
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Of eval_dataset."""
+        """Rows of eval_dataset."""
 
     @property
     def plan(self) -> RunPlan:
-        """Steps and epochs."""
+        """Steps and epochs of the run."""
 
     @property
     def progress(self) -> Progress:
-        """Times and tokens."""
+        """Times and tokens so far."""
 
     @property
     def planner(self) -> ReportedPlan:
-        """Memory and micro-batches."""
+        """Memory and micro-batches of the run."""
 
     @property
     def stepper(self) -> ReportedSteps:

@@ -90,7 +90,7 @@ def _file_batches(ipc: ModuleType) -> Iterator[Any]:
 
 
 class _Schema(Protocol):
-    """pyarrow's schema."""
+    """A schema of pyarrow."""
 
     @property
     def names(self) -> Sequence[str]: ...

@@ -62,13 +62,13 @@ class Trie(Protocol):
 
 
 class Pieces(Protocol):
-    """A SentencePieceProcessor."""
+    """The methods of a SentencePieceProcessor."""
 
     def serialized_model_proto(self) -> bytes: ...
 
 
 class SlowTokenizer(Protocol):
-    """transformers' slow LlamaTokenizer."""
+    """The methods of transformers' slow LlamaTokenizer."""
 
     sp_model: Pieces
     sp_model_kwargs: Mapping[str, object]

@@ -59,7 +59,7 @@ class Tracker(TrainerCallback):
         return
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run."""
+        """Begin a run of the tracker."""
         raise NotImplementedError
 
     def log(self, logs: Values, step: int) -> None:

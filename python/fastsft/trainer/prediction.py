@@ -201,7 +201,7 @@ def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
 
 
 def _as_lists(value: Any) -> Any:
-    """`value` with lists in place of arrays and tensors, inside of it too."""
+    """Replace arrays and tensors in `value` by lists, in nested values too."""
     if isinstance(value, Mapping):
         return {name: _as_lists(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -238,7 +238,7 @@ Array = npt.NDArray[Any]
 
 
 def to_host(kept: Kept, batch: int) -> Nested:
-    """`kept` of a batch of as many rows with arrays for tensors; bfloat16 becomes float32.
+    """Replace the tensors of a batch by arrays; bfloat16 becomes float32.
 
     kept: a tensor, or a tuple, list or mapping of such. ValueError unless each has a row for each of the
     batch.

@@ -110,7 +110,7 @@ class FastsftEngine:
 
     @property
     def module(self) -> CausalLM:
-        """The `CausalLM`."""
+        """The model whose weights are sent."""
         return self.trainer.model
 
     @property

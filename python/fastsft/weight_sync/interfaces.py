@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     @property
     def module(self) -> Any:
-        """The sharded model."""
+        """The sharded model of the trainer."""
 
 
 class YieldingEngine(Engine, Protocol):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OwnTrainer(Protocol):
-    """fastsft's Trainer."""
+    """A Trainer of fastsft, which saves itself."""
 
     @property
     def engine(self) -> object: ...

@@ -176,7 +176,7 @@ class Block:
         module.forward = self._call
 
     def begin(self, units: _C.UnitAccess) -> None:
-        """Begin a micro-batch."""
+        """Begin the next micro-batch."""
         self._units, self._open, self._is_reduced = units, 0, False
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HasWeights(Protocol):
-    """A model."""
+    """A model with a state dictionary."""
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:
         """Return its tensors by name."""

@@ -25,7 +25,7 @@ _INSTEAD = {
 
 
 class HasSetup(Protocol):
-    """A Trainer."""
+    """A Trainer, with its setup."""
 
     _setup: Setup
 

@@ -56,7 +56,7 @@ class ReadOnly:
 
 
 class ScheduleView(ReadOnly):
-    """`lr_scheduler` of callbacks: the rates of the running or last `train`."""
+    """View that callbacks get as `lr_scheduler`: the rates of the running or last `train`."""
 
     _NAME = "lr_scheduler"
     _INSTEAD = (
@@ -75,7 +75,7 @@ class ScheduleView(ReadOnly):
 
 
 class OptimizerView(ReadOnly):
-    """`optimizer` of callbacks: the settings of both groups, of weights with and without weight decay."""
+    """View that callbacks get as `optimizer`: the settings of weights with and without weight decay."""
 
     _NAME = "optimizer"
     _INSTEAD = (
@@ -127,7 +127,7 @@ class Group(dict[str, Any]):
 
 
 class EvaluationLoaderView(ReadOnly):
-    """`eval_dataloader` of callbacks: this rank's batches of the running or last evaluation."""
+    """View that callbacks get as `eval_dataloader`: this rank's batches of the last evaluation."""
 
     _NAME = "eval_dataloader"
     _INSTEAD = (
@@ -153,7 +153,7 @@ class EvaluationLoaderView(ReadOnly):
 
 
 class LoaderView(ReadOnly):
-    """`train_dataloader` of callbacks: this rank's micro-batches of an epoch, not to be read."""
+    """View that callbacks get as `train_dataloader`: this rank's micro-batches, not to be read."""
 
     _NAME = "train_dataloader"
     _INSTEAD = (
@@ -163,7 +163,7 @@ class LoaderView(ReadOnly):
 
     @property
     def dataset(self) -> object:
-        """Training data set."""
+        """Training data set as given."""
         return self._run.setup.train_dataset
 
     @property

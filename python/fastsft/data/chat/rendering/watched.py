@@ -185,7 +185,7 @@ class Watched(Sandbox):
         return watched
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
-        """Jinja's filter `trim`."""
+        """Trim like Jinja's filter `trim`, and note what was looked at."""
         if type(value) is str:
             return self._stripped(str.strip, value, chars)
         return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
@@ -204,7 +204,7 @@ class Watched(Sandbox):
         return result
 
     def _mark_safe(self, value: Any) -> Any:
-        """Jinja's filter `safe`."""
+        """Mark a text as safe, like Jinja's filter `safe`."""
         if type(value) is str or is_free(value):
             return do_mark_safe(value)
         raise Unforeseen(f"a {type(value).__name__} is made a text")
