@@ -13,9 +13,9 @@ import measure_words
 from measure_words import ROOT, Figures, measure, replaced_names, replaced_uses, texts
 
 # Of this tree, rounded up: lower them when they fall.
-MOST = {"prepositions": 492, "few": 182}
-MOST_PER_THOUSAND = {"of": 51.2, "what": 10, "one": 12, "where": 6.5, "it": 14.5}
-MOST_REPLACED_NAMES = 1510
+MOST = {"prepositions": 10, "few": 16}
+MOST_PER_THOUSAND = {"of": 38.5, "what": 4.3, "one": 8.3, "where": 2.4, "it": 10.3}
+MOST_REPLACED_NAMES = 1165
 PYTHON = '''"""Of a page, what one has of it.
 
 `of` in code is none, nor is "of" in a string.
