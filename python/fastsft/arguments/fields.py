@@ -1,4 +1,4 @@
-"""All TrainingArguments fields, and read-only views: ranks, device, batch sizes, JSON."""
+"""The base of TrainingArguments, of the field classes by subject, and its read-only views: ranks, sizes, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Follows what a script changes around a Trainer (methods, callbacks, libraries), or refuses it by name."""
+"""Follows what a script changes around a Trainer (methods, callbacks, libraries), or refuses it by name.
+
+A Trainer has a guard unless only fastsft's own program runs (runtime/launch.py, `script_may_run`).
+"""
 
 from __future__ import annotations
 
