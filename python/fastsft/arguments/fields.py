@@ -1,4 +1,4 @@
-"""The base of TrainingArguments, of the field classes by subject, and its read-only views: ranks, sizes, JSON."""
+"""Base of the TrainingArguments fields by subject, with read-only views: ranks, sizes, JSON."""
 
 from __future__ import annotations
 

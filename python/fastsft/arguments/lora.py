@@ -13,7 +13,7 @@ from fastsft.runtime.messages import warn_once
 
 @dataclass
 class LoraArguments(RecordsGiven):
-    """Flags of low-rank adapters (LoRA)."""
+    """Low-rank adapters (LoRA)."""
 
     lora: bool = supported(
         False, "train low-rank adapters, the model stays as it is; fastsft.train_lora does"
