@@ -95,7 +95,8 @@ def train(
     ValueError for what the user can fix (flags, data, model), RuntimeError for a run that fails.
     """
     global local_rank
-    config = read_config(Trainer, lora_class, arguments, flags)
+    classes = ModelArguments, DataArguments, TrainingArguments, lora_class
+    config = read_config(Trainer, classes, arguments, flags)
     local_rank = config.args.local_rank
     start_ranks(config)
     model = load_model(config)

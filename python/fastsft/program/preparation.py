@@ -72,16 +72,17 @@ class LoadedData:
 
 def read_config(
     trainer_class: type,
-    lora_class: type[LoraArguments],
+    classes: tuple[type, type, type, type],
     arguments: Sequence[str] | Mapping[str, Any] | None,
     flags: Mapping[str, object],
 ) -> RunConfig:
     """Parse and check all arguments, without side effects. ValueError names the flag.
 
-    trainer_class: the value of `fastsft.train.Trainer`, which a script may have replaced.
+    trainer_class, classes: the Trainer and the classes of model, data, training and LoRA arguments as
+    `fastsft.train` names them; a script may have replaced them.
     """
     check_names(trainer_class)
-    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, lora_class))
+    parser = DataclassParser(classes)
     model_args, data_args, given, lora_args = read_arguments(parser, arguments, flags)
     args, settings = as_arguments(given), data_settings(data_args)
     files = None if is_rebound("make_supervised_data_module") else settings

@@ -144,6 +144,10 @@ class TrainerSurface:
         """True while `train` runs."""
         return self._setup.is_training
 
+    @is_in_train.setter
+    def is_in_train(self, is_training: bool) -> None:
+        self._setup.is_training = is_training
+
     @property
     def train_dataset(self) -> object:
         """Training data as given. Setting it reads its rows and plans steps and memory again.
