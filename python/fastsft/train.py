@@ -101,7 +101,7 @@ def train(
     start_ranks(config)
     model = load_model(config)
     with run_lock(config.output_dir):
-        data = load_data(config, model, make_supervised_data_module)
+        data = load_data(config, model, make_supervised_data_module, rank0_print)
         if config.settings.check_data:
             return None
         check_evaluation(config.args, data)
@@ -110,12 +110,12 @@ def train(
             return start.output
         trainer = Trainer(model=model, tokenizer=data.tokenizer, args=config.args, **data.sets)
         resume = prepare_start(trainer, config, start)
-        rank0_print(start_page(trainer.run, config.model_args, config.data_args, config.lora_args))
+        rank0_print(start_page(trainer._run, config.model_args, config.data_args, config.lora_args))
         with SignalGuard(SAVING) as signals:
             output = trainer.train(resume_from_checkpoint=resume)
-            merged = save_outputs(trainer, config, output, signals)
-        keeps_last = trainer.run.checkpoints.best.keeps_last
-        rank0_print(end_page(trainer.run, merged, keeps_last=keeps_last))
+            merged = save_outputs(trainer, config, output, signals, rank0_print)
+        keeps_last = trainer._run.checkpoints.best.keeps_last
+        rank0_print(end_page(trainer._run, merged, keeps_last=keeps_last))
         return output
 
 

@@ -153,7 +153,7 @@ def test_a_run_resumed_after_a_rollback_leaves_the_group_out_too(model, tmp_path
     )
     again.train(resume_from_checkpoint=True)
     assert again.engine.step_count == whole.engine.step_count == 5
-    assert again.run.stepper.bad_steps.left_out == {4}
+    assert again._run.stepper.bad_steps.left_out == {4}
 
 
 def _remove(directory):

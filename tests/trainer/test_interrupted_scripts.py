@@ -299,7 +299,7 @@ def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pyte
 
     def noted(event: str, **how: Any) -> None:
         if event == "on_save":
-            waits.append(trainer.run.checkpoints.saver.in_flight)
+            waits.append(trainer._run.checkpoints.saver.in_flight)
         fire(event, **how)
 
     monkeypatch.setattr(trainer.callback_handler, "fire", noted)

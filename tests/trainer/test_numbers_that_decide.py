@@ -136,12 +136,12 @@ DECIDES_NOTHING = "this evaluation decides neither about the best model"
 def test_nan_is_no_best_model(model: Path, tmp_path: Path) -> None:
     trainer, said = trained(model, tmp_path, NOTHING, load_best_model_at_end=True)
     assert all(np.isnan(entry["eval_loss"]) for entry in trainer.state.log_history if "eval_loss" in entry)
-    assert trainer.state.best_model_checkpoint is None and trainer.run.checkpoints.best.keeps_last
+    assert trainer.state.best_model_checkpoint is None and trainer._run.checkpoints.best.keeps_last
     assert any("no evaluation had a finite metric" in line for line in said.told)
     assert any(DECIDES_NOTHING in line for line in said.warned)
     assert any("no row has a token to learn" in line for line in said.warned)
     assert "weights     those of the last step, 4" in end_page(
-        trainer.run, keeps_last=trainer.run.checkpoints.best.keeps_last
+        trainer._run, keeps_last=trainer._run.checkpoints.best.keeps_last
     )
 
 
@@ -218,7 +218,7 @@ def test_a_step_without_targets_is_no_best_loss(model: Path, tmp_path: Path) -> 
     assert losses[0] == losses[3] == 0.0
     learned = {step: loss for step, loss in enumerate(losses, 1) if loss}
     step = min(learned, key=learned.__getitem__)
-    page = " ".join(end_page(trainer.run).split())
+    page = " ".join(end_page(trainer._run).split())
     assert f"best train loss {learned[step]:.4f} at step {step}" in page and "0.0000" not in page
     assert "2 of 7 steps had no token to learn" in page
     assert sum("none of its conversations has a token to learn" in line for line in said.told) == 1
@@ -226,9 +226,11 @@ def test_a_step_without_targets_is_no_best_loss(model: Path, tmp_path: Path) -> 
 
 def test_a_log_over_such_a_step_is_none_either(model: Path, tmp_path: Path) -> None:
     trainer, _ = plain_run(model, tmp_path, rows_with_bare(0, 3), logging_steps=2)
-    page = " ".join(end_page(trainer.run).split())
+    page = " ".join(end_page(trainer._run).split())
     logs = logged_losses(trainer)  # of steps 1 and 2, 3 and 4, 5 and 6
-    assert trainer.run.stepper.losses.diluted == [2, 4] and f"best train loss {logs[2]:.4f} at step 6" in page
+    assert (
+        trainer._run.stepper.losses.diluted == [2, 4] and f"best train loss {logs[2]:.4f} at step 6" in page
+    )
 
 
 def test_a_resumed_run_knows_of_them(model: Path, tmp_path: Path) -> None:
@@ -243,13 +245,13 @@ def test_a_resumed_run_knows_of_them(model: Path, tmp_path: Path) -> None:
         train_dataset=rows_with_bare(0, 3),
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert trainer.run.stepper.losses.diluted == [1, 4]
+    assert trainer._run.stepper.losses.diluted == [1, 4]
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(20.0, 4), (1e6, 14)])
 def test_a_ruined_run_is_not_called_well(model: Path, tmp_path: Path, rate: float, steps: int) -> None:
     trainer, said = plain_run(model, tmp_path, (random_items() * 2)[:steps], learning_rate=rate)
-    faults, page = list(trainer.run.stepper.loss_watch.faults()), " ".join(end_page(trainer.run).split())
+    faults, page = list(trainer._run.stepper.loss_watch.faults()), " ".join(end_page(trainer._run).split())
     assert faults and all(" ".join(fault.split()) in page for fault in faults)
     assert any("lower --learning_rate" in line for line in said.told)
     losses = logged_losses(trainer)
@@ -259,7 +261,7 @@ def test_a_ruined_run_is_not_called_well(model: Path, tmp_path: Path, rate: floa
 
 def test_a_run_that_learns_is_not_warned_of(model: Path, tmp_path: Path) -> None:
     trainer, said = plain_run(model, tmp_path, random_items() * 2, learning_rate=1e-3)
-    assert not list(trainer.run.stepper.loss_watch.faults()) and "warning" not in end_page(trainer.run)
+    assert not list(trainer._run.stepper.loss_watch.faults()) and "warning" not in end_page(trainer._run)
     assert not any("loss is" in line or "gradient" in line for line in said.told)
 
 
@@ -273,5 +275,5 @@ def test_gradients_of_exactly_0(model: Path, tmp_path: Path) -> None:
     trainer, said = plain_run(directory, tmp_path / "out", random_items())
     assert sum("the gradient is exactly 0" in line for line in said.told) == 1
     assert "the gradient is exactly 0, so that nothing is learned in 7 of 7 steps" in " ".join(
-        end_page(trainer.run).split()
+        end_page(trainer._run).split()
     )

@@ -26,13 +26,13 @@ class TrainerOfRun(Protocol):
     """A Trainer of fastsft, whose run is saved."""
 
     @property
-    def run(self) -> SavedRun:
+    def _run(self) -> SavedRun:
         """Its running or last run."""
 
 
 def run_of(trainer: SavedRun | TrainerOfRun) -> SavedRun:
     """Return the run of a Trainer; a run is returned as it is."""
-    return getattr(trainer, "run", trainer)  # type: ignore[arg-type]
+    return getattr(trainer, "_run", trainer)  # type: ignore[arg-type]
 
 
 class SavedPlan(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 import fastsft
 from fastsft.cli.command_parser import CommandParser
 from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
-from fastsft.runtime.launch import no_script_runs
+from fastsft.runtime.launch import only_own_code
 from fastsft.runtime.messages import beside_result
 
 # name -> (function that takes arguments and returns an exit status, description)
@@ -62,10 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
-        no_script_runs()
         gc.freeze()  # as run_script does
     try:
-        with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():
+        with (
+            contextlib.nullcontext() if parsed.command in _RUNS else beside_result(),
+            only_own_code() if arguments is None else contextlib.nullcontext(),
+        ):
             return int(run(parsed.rest))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -20,7 +20,7 @@ from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_resource_limit
-from fastsft.runtime.launch import PlaceError, launch_or_alone, no_script_runs
+from fastsft.runtime.launch import PlaceError, launch_or_alone, only_own_code
 from fastsft.runtime.terminal import fitted, make_best_effort, say, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
@@ -41,8 +41,6 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
     raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
     cleaning up, which would wait for the others.
     """
-    if not runs_scripts:
-        no_script_runs()
     raise_at_interrupt()
     make_best_effort()
     gc.freeze()  # the last collection looks at what comes now, not at all of torch: a fifth of a second
@@ -53,7 +51,8 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
             watching.enter_context(launcher_watch())
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
-            script()
+            with contextlib.nullcontext() if runs_scripts else only_own_code():
+                script()
         except SystemExit as error:
             if launch_or_alone().world_size > 1:
                 _end_process(error.code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from fastsft.lora.merged_save import check_merged_path, merge_finished, merged_b
 from fastsft.model.model_save import ModelForm
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.reporting.metrics_files import save_results
-from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.module_names import current, is_rebound
 from fastsft.trainer.compat.overrides import saves_in_own_way
 from fastsft.trainer.resume import check_not_beyond
@@ -84,20 +84,24 @@ def prepare_start(trainer: Trainer, config: RunConfig, start: Resume | Fresh) ->
         archive_checkpoints(config.output_dir, trainer.model.source_directory)
     checkpoint = trainer.checkpoint_to_resume(resume)
     if checkpoint is not None:
-        check_not_beyond(trainer.run, checkpoint)
-    saved = ModelForm.of(trainer.run).bytes(trainer.run) if _saves_natively(trainer) else 0
+        check_not_beyond(trainer._run, checkpoint)
+    saved = ModelForm.of(trainer._run).bytes(trainer._run) if _saves_natively(trainer) else 0
     trainer.bytes_at_end = saved + merged_bytes(config.args, config.lora_args, trainer.model)
     return resume
 
 
 def save_outputs(
-    trainer: Trainer, config: RunConfig, output: TrainOutput, signals: SignalGuard
+    trainer: Trainer,
+    config: RunConfig,
+    output: TrainOutput,
+    signals: SignalGuard,
+    say: Callable[[str], None],
 ) -> Path | None:
     """Save the model, the merged model and the results; return the merged model's directory. Collective.
 
     A full disk is waited for. After it the run is on record as finished.
     """
-    best = trainer.run.checkpoints.best
+    best = trainer._run.checkpoints.best
     trainer.model.config.use_cache = True
     last = LastSaves(config.args, signals, best.remove_others)
     _save_model(trainer, last)
@@ -107,7 +111,7 @@ def save_outputs(
     _write_end(trainer, output)
     best.remove_others()
     if signals.finish():
-        rank0_print("a signal came while the model was saved; the run is finished")
+        say("a signal came while the model was saved; the run is finished")
     return merged
 
 
@@ -135,7 +139,7 @@ def _write_end(trainer: Trainer, output: TrainOutput) -> None:
     def write() -> None:
         save_results(trainer, output)
         trainer.save_state()
-        record_end(trainer.run, output)
+        record_end(trainer._run, output)
 
     agreement.attempt(write)
     agreement.settle(None)

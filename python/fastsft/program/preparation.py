@@ -21,7 +21,6 @@ from fastsft.model.output_directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.ranks.process_group import join
 from fastsft.runtime.devices import use_device
-from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names.module_names import is_rebound, rebound_data_names
 from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
@@ -116,16 +115,20 @@ def load_model(config: RunConfig) -> CausalLM:
 
 
 def load_data(
-    config: RunConfig, model: CausalLM, make_data_module: Callable[..., dict[str, Any]]
+    config: RunConfig,
+    model: CausalLM,
+    make_data_module: Callable[..., dict[str, Any]],
+    say: Callable[[str], None],
 ) -> LoadedData:
     """Make the tokenizer and the labelled rows, and say what they are. Collective.
 
-    make_data_module: FastChat's make_supervised_data_module, which a script may have replaced.
+    make_data_module, say: FastChat's make_supervised_data_module and rank0_print, which a script may have
+    replaced.
     """
     args = config.args
     stretched = model.extend_context(args.model_max_length)
     if stretched:
-        rank0_print(f"warning: {stretched}")
+        say(f"warning: {stretched}")
     model.config.use_cache = False
     padding_side = getattr(config.model_args, "padding_side", "right")
     tokenizer = run_tokenizer(str(model.source_directory), args.model_max_length, padding_side)

@@ -10,8 +10,11 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 _PORTS = range(1, 1 << 16)
 _MOST_RANKS = 1 << 24
@@ -184,15 +187,28 @@ def _address(probe: socket.socket, name: str) -> str | None:
     return socket.inet_ntoa(reply[20:24])
 
 
-_script_may_run = True
+_runs_own_code_alone = False
 
 
-def no_script_runs() -> None:
-    """Say that this process runs fastsft's own program and no code of a script."""
-    global _script_may_run
-    _script_may_run = False
+@contextmanager
+def only_own_code() -> Iterator[None]:
+    """Say that fastsft's own program runs inside the context, and no code of a script."""
+    global _runs_own_code_alone
+    before, _runs_own_code_alone = _runs_own_code_alone, True
+    try:
+        yield
+    finally:
+        _runs_own_code_alone = before
 
 
 def script_may_run() -> bool:
-    """True if code of a script may run in this process, in which a Trainer looks for its changes."""
-    return _script_may_run
+    """True if code of a script may run in this process, so that a Trainer looks for its changes.
+
+    False inside `only_own_code`, unless the process began with another program than fastsft's: a script may
+    have changed libraries before it called a function of ours.
+    """
+    main = sys.modules.get("__main__")
+    spec, path = getattr(main, "__spec__", None), Path(getattr(main, "__file__", None) or "")
+    is_module = spec is not None and spec.name.partition(".")[0] == "fastsft"
+    is_program = path.name == "fastsft" or path.resolve().parent == Path(__file__).resolve().parents[1]
+    return not (_runs_own_code_alone and (is_module or is_program))

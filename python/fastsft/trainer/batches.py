@@ -122,7 +122,7 @@ class Batches:
 
     def end(self) -> None:
         """End reading at the end of the run; no worker process stays."""
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._source = self._reader, None, None
         self._close_epoch()
         if reader is not None:
             reader.close()

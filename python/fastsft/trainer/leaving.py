@@ -43,7 +43,7 @@ def _save_at(run: Run, number: int) -> str:
     if stopped and number != run.signals.only_save:  # a callback had ended the run before the signal
         run.pending.stop = True
         saver.remember(None)
-    path = run.checkpoints.save()
+    path = run.save()
     with deadline(run.setup.args, "save"):
         saver.wait()
     return f"saved {path}; the same command resumes from it" if saver.has(path) else f"{path} was not saved"

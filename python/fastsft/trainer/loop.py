@@ -111,7 +111,7 @@ def log_evaluate_save(run: Run) -> None:
     if control.should_evaluate:
         evaluate(run)
     if run.events.control.should_save:
-        run.checkpoints.save()
+        run.save()
         run.control.agree()
 
 

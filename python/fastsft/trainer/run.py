@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Run:
     """Owns the state and the parts of one `train()`; a new Trainer has a run that has not begun.
 
-    log, evaluate: the Trainer's methods, which a subclass may override. resumed_states, foreign_states:
+    log, evaluate, save: the Trainer's methods, which a subclass may override. resumed_states, foreign_states:
     random states of the checkpoint that the run resumes from, until its first epoch.
     refused_stop, keep_paths: a script's stop that cannot be followed, and its os.chdir (compat/guard.py).
     """
@@ -58,10 +58,12 @@ class Run:
         keep_paths: Callable[[], None],
         log: Callable[[dict[str, float]], None],
         evaluate: Callable[[], dict[str, float]],
+        save: Callable[[], Path],
     ) -> None:
         args = setup.args
         self.setup, self.planner, self.evaluator, self.events = setup, planner, evaluator, events
-        self.progress, self.uploads, self.log, self.evaluate = progress, uploads, log, evaluate
+        self.progress, self.uploads = progress, uploads
+        self.log, self.evaluate, self.save = log, evaluate, save
         self.state = TrainerState(
             train_batch_size=args.train_batch_size,
             is_local_process_zero=args.local_process_index == 0,

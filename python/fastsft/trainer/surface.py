@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class TrainerSurface:
     """Everything of a Trainer but training, evaluating and predicting. The parts are made by Trainer."""
 
-    run: Run  # of the running or last train()
-    callback_handler: Events
+    _run: Run  # of the running or last train()
+    _events: Events
     progress: Progress
     uploads: HubUploads | None
     _setup: Setup
@@ -74,7 +74,7 @@ class TrainerSurface:
 
     @property
     def _is_made(self) -> bool:
-        return "run" in vars(self)
+        return "_run" in vars(self)
 
     @property
     def args(self) -> TrainingArguments:
@@ -132,7 +132,16 @@ class TrainerSurface:
     @property
     def state(self) -> TrainerState:
         """State of the running or last `train`."""
-        return self.run.state
+        return self._run.state
+
+    @state.setter
+    def state(self, state: TrainerState) -> None:
+        vars(self._run.state).update(vars(state))  # the parts of the run keep their state
+
+    @property
+    def callback_handler(self) -> Events:
+        """List of callbacks and the switches that they set."""
+        return self._events
 
     @property
     def control(self) -> TrainerControl:
@@ -168,7 +177,7 @@ class TrainerSurface:
                     "planned for none; make it with Trainer(..., train_dataset=...)"
                 )
             self._planner.use_rows(self._reader.rows_of(dataset))
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
         setup.train_dataset = dataset
 
     @property
@@ -288,7 +297,7 @@ class TrainerSurface:
 
     def save_checkpoint(self) -> Path:
         """Save `checkpoint-<step>` into `output_dir`, once a step; return its directory. Collective."""
-        return self.run.checkpoints.save()
+        return self._run.checkpoints.save()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write a complete Hugging Face directory (default: `output_dir` of the arguments). Collective.
@@ -298,7 +307,7 @@ class TrainerSurface:
         self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
-            save_model_directory(self.run, directory, "Trainer.save_model")
+            save_model_directory(self._run, directory, "Trainer.save_model")
         if not _internal_call:
             self.upload_saved(directory)
 
@@ -339,10 +348,10 @@ class TrainerSurface:
         if state_dict is None:
             self.save_model(directory)
             return
-        if self.run.checkpoints.saver.in_flight:
+        if self._run.checkpoints.saver.in_flight:
             raise ValueError("Trainer._save: a checkpoint is being written; use trainer.save_model()")
         with self.progress.phase("saving", f"the model to {directory}"):
-            save_given_weights(self.run, directory, state_dict)
+            save_given_weights(self._run, directory, state_dict)
 
     def save_state(self) -> None:
         """Write trainer_state.json into `output_dir`, on rank 0."""
@@ -369,10 +378,12 @@ class TrainerSurface:
             self._write_card(self._setup.output_dir)
 
     def _write_card(self, directory: Path) -> None:
-        write_model_card(self.run, directory)
+        write_model_card(self._run, directory)
 
     if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise AttributeError, with the way out."""
+            if hasattr(type(self), name):  # a property that needs more than there is
+                raise AttributeError(f"Trainer.{name} is not there before Trainer.__init__ is called")
             raise AttributeError(missing(name))

@@ -29,7 +29,7 @@ from fastsft.trackers.tracker import make_trackers
 from fastsft.trainer import loop
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_for_trainer
 from fastsft.trainer.compat.accelerator import check_accelerate_state
-from fastsft.trainer.compat.guard import ScriptGuard
+from fastsft.trainer.compat.guard import ScriptGuard, is_opened
 from fastsft.trainer.compat.views import event_values
 from fastsft.trainer.evaluator import Evaluator, PredictionOutput
 from fastsft.trainer.events import DefaultFlow, Events
@@ -86,7 +86,8 @@ class Trainer(TrainerSurface):
         peft_config: object = None,
     ) -> None:
         setup, callbacks = self._setup, list(callbacks or ())
-        self._guard = ScriptGuard(self, setup) if script_may_run() else None
+        needs_guard = script_may_run() or type(self) is not Trainer or callbacks or not is_opened(model, args)
+        self._guard = ScriptGuard(self, setup) if needs_guard else None
         if self._guard is not None:
             self._guard.check_constructor(
                 model_init=model_init, compute_loss_func=compute_loss_func,
@@ -148,7 +149,7 @@ class Trainer(TrainerSurface):
         setup, args, planner = self._setup, self.args, self._planner
         has_data = setup.train_dataset is not None
         self.progress = Progress(args, work=None)
-        self.callback_handler = events = Events(args, self._guard.around) if self._guard else Events(args)
+        self._events = events = Events(args, self._guard.around) if self._guard else Events(args)
         source = str(getattr(setup.model, "source_directory", ""))
         reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir), source)]
         for callback in (DefaultFlow(), *reports, *callbacks, self.progress):
@@ -156,9 +157,9 @@ class Trainer(TrainerSurface):
         self._evaluator = Evaluator(
             setup, self._reader, events, self.progress, lambda logs: self.log(logs), self._build_time
         )
-        self.run = self._new_run()
+        self._run = self._new_run()
         if has_data:
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
             planner.rows.check_for(setup.model, setup.engine.vocab_size)
         self._set_evaluation(eval_dataset)
         if self._guard is not None:
@@ -166,11 +167,11 @@ class Trainer(TrainerSurface):
         events.fire("on_init_end")
 
     def _new_run(self) -> Run:
-        events, guard = self.callback_handler, self._guard
+        events, guard = self._events, self._guard
         run = Run(
             self._setup, self._planner, self._reader, self._evaluator, events, self.progress, self.uploads,
             refused_stop=guard.refused_stop if guard else lambda: None, keep_paths=self._keep_paths,
-            log=self.log_step, evaluate=self._evaluate_in_training,
+            log=self.log_step, evaluate=self._evaluate_in_training, save=self.save_checkpoint,
         )  # fmt: skip
         events.attach(run.state, lambda: event_values(run))
         return run
@@ -194,7 +195,7 @@ class Trainer(TrainerSurface):
         with run_lock(self.args.output_dir or "."), self._training():
             self._setup.fixed.begin(self.args)
             checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
-            self.run = run = self._new_run()
+            self._run = run = self._new_run()
             start(run, checkpoint, is_automatic=resume_from_checkpoint is True)
             loop.train(run)
             return self._finish(run)
@@ -208,9 +209,9 @@ class Trainer(TrainerSurface):
             raise ValueError("Trainer.train: expected a train_dataset, got None")
         args._order_seed = setup.fixed.order_seed(torch.initial_seed())
         if self._guard is not None:
-            self._guard.before_train(self._planner, self.callback_handler, trial, resume)
+            self._guard.before_train(self._planner, self._events, trial, resume)
         if self._planner.refresh_rows():
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
         check_before_training(setup.model, self.args, setup.eval_dataset)
         self._evaluator.check_memory(self._evaluator.rows)
         self._ignore_keys = ignore_keys
@@ -223,7 +224,7 @@ class Trainer(TrainerSurface):
         setup = self._setup
         setup.is_training = setup.has_trained = setup.model.engine_owns_weights = True
         if self._guard is not None:
-            self._guard.begin(self.callback_handler)
+            self._guard.begin(self._events)
         try:
             yield
         finally:
@@ -256,13 +257,13 @@ class Trainer(TrainerSurface):
         """
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", wanted)
         if checkpoint is not None:
-            check_checkpoint(self.run, checkpoint)
+            check_checkpoint(self._run, checkpoint)
         return checkpoint
 
     def log_step(self, logs: dict[str, float]) -> None:
         """Call `log`, with the time of start unless a subclass has the signature of old releases."""
         if len(inspect.signature(self.log).parameters) > 1:
-            self.log(logs, self.run.start_time)
+            self.log(logs, self._run.start_time)
         else:
             self.log(logs)
 
@@ -271,7 +272,7 @@ class Trainer(TrainerSurface):
 
         start_time: of the run, when tokens are counted; their rate is added then.
         """
-        run = self.run
+        run = self._run
         if run.state.epoch is not None:
             logs["epoch"] = run.state.epoch
         run.counter.add_to(logs, run.state, start_time)
@@ -302,7 +303,7 @@ class Trainer(TrainerSurface):
                 metrics.update(self.evaluate(given, ignore_keys=ignore_keys, metric_key_prefix=prefix))
             return metrics
         if self._guard is not None:
-            self._guard.before_evaluation("evaluate", self._planner, self.callback_handler)
+            self._guard.before_evaluation("evaluate", self._planner, self._events)
         return self._evaluator.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def _evaluate_in_training(self) -> dict[str, float]:
@@ -321,5 +322,5 @@ class Trainer(TrainerSurface):
         ignore_keys: as `evaluate`.
         """
         if self._guard is not None:
-            self._guard.before_evaluation("predict", self._planner, self.callback_handler)
+            self._guard.before_evaluation("predict", self._planner, self._events)
         return self._evaluator.predict(test_dataset, ignore_keys, metric_key_prefix)

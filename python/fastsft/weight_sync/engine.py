@@ -48,7 +48,7 @@ class SyncedTrainer(Protocol):
     @property
     def model(self) -> CausalLM: ...
     @property
-    def run(self) -> SavedRun: ...
+    def _run(self) -> SavedRun: ...
 
 
 @dataclass
@@ -182,12 +182,12 @@ class FastsftEngine:
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
             )
         with exclusive(self):
-            save_checkpoint(self.trainer.run, local_path)
+            save_checkpoint(self.trainer._run, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
         """Restore weights, optimizer and random states of `save_checkpoint`. Collective."""
         with exclusive(self):
-            return load_checkpoint(self.trainer.run, local_path)
+            return load_checkpoint(self.trainer._run, local_path)
 
 
 class EngineSource(WeightSource):

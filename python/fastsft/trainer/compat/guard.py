@@ -10,7 +10,9 @@ from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING
 
+from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import sync_from_source
+from fastsft.model.causal_lm import CausalLM
 from fastsft.originals.classes import LIBRARIES, is_class_of
 from fastsft.originals.functions import described, is_written_in, plain
 from fastsft.originals.trainer_patches import watched_names
@@ -48,6 +50,12 @@ _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
 # Events in which transformers' model has gradients.
 WITH_GRADIENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 _COUNTING = ("torch.utils.flop_counter",)
+
+
+def is_opened(model: object, args: object) -> bool:
+    """True for a model that fastsft opened from a directory, and fastsft's own arguments."""
+    is_own = isinstance(model, CausalLM) and getattr(model, "module", None) is None
+    return is_own and isinstance(args, TrainingArguments) and args._source is None
 
 
 class ScriptGuard:

@@ -63,5 +63,5 @@ class View(Generic[R]):
         self._kind = kind
 
     def __get__(self, trainer: object | None, _: type) -> R | None:
-        run = None if trainer is None else vars(trainer).get("run")
+        run = None if trainer is None else vars(trainer).get("_run")
         return None if run is None or run.stepper.schedule is None else self._kind(run)
