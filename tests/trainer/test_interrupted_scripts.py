@@ -19,7 +19,7 @@ from transformers.integrations import integration_utils
 
 from called_back_run import hear_of_saves, interrupt_with_a_full_disk
 from fastsft.checkpoint import save, saver
-from fastsft.runtime import launch as place
+from fastsft.runtime import interactive as place
 from ranks import run_ranks
 from trainer_pairs import Plain, ours, theirs
 
