@@ -193,7 +193,7 @@ class RollCall:
             raise ValueError(told)
 
     def _look(self, store: Store) -> list[int] | None:
-        """Return the ranks that have not arrived; None if a lower rank has arrived, which will report them."""
+        """Return the ranks that have not arrived; None if a lower rank has arrived and reports them."""
         if any(store.check([self._key(rank)]) for rank in range(self._rank)):
             return None
         return [rank for rank in range(self._world_size) if not store.check([self._key(rank)])]
