@@ -122,7 +122,7 @@ def _original_name(mapping: dict[str, str], name: str) -> str:
 
 
 def _reverse_conversion(model: nn.Module) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return the conversion that transformers 5 applies to a state dict before saving; None if it is older."""
+    """Return the conversion that transformers 5 applies to a state dict before saving; else None."""
     module = sys.modules.get("transformers.core_model_loading")
     revert = getattr(module, "revert_weight_conversion", None)
     return None if revert is None else lambda state: dict(revert(model, state))

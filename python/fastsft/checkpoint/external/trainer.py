@@ -55,7 +55,7 @@ remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
-    """Return why the model cannot be streamed; None if it can, "" if transformers does not define its form."""
+    """Return why the model cannot be streamed; None if it can, "" for an object that is not transformers'."""
     from fastsft.checkpoint.external.save import is_pretrained
     from fastsft.checkpoint.external.wrapped import unwrapped
 
