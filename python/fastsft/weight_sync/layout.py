@@ -105,8 +105,7 @@ _LOCK = ".fastsft-lock"
 
 
 def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
-    """Return the paths below a step directory that fastsft wrote; None if fastsft did not write the
-    directory.
+    """Return the paths below a step directory that fastsft wrote; None if it is not fastsft's.
 
     Each part must have a manifest of fastsft, or one that a save was replacing. A step, part or manifest that
     is a symbolic link does not count as fastsft's. half_removed: the directory may be left over from an
@@ -127,8 +126,7 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
 
 
 def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
-    """Remove the paths `written`, then the directory if it is empty. Return the files of other programs in
-    it.
+    """Remove the paths `written`, then the directory if it is empty. Return others' files in it.
 
     Manifests are removed last, and only if nothing else is left, or if `with_manifests`: they tell a later
     prune that the directory is fastsft's. No link is followed.

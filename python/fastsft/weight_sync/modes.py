@@ -266,7 +266,7 @@ def _unpack(
     arriving: dict[int, torch.Tensor],
     device: torch.device | str,
 ) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that this bucket completes; `arriving` keeps tensors that continue in later buckets."""
+    """Return the tensors that this bucket completes. arriving: keeps incomplete tensors by number."""
     numbers = range(bucket.first, bucket.last + 1)
     for number in numbers:
         if number not in arriving:

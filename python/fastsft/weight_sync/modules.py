@@ -152,7 +152,7 @@ class Fsdp1Source(WeightSource):
 
 
 class NamedTensorSource(BroadcastSource):
-    """The source of the tensors that an engine's `get_per_tensor_param()` yields, with its names and order."""
+    """The source of the tensors that an engine's `get_per_tensor_param()` yields, in its order."""
 
     chooses_tensors = True
 
@@ -203,7 +203,7 @@ def adapters_refused(where: str) -> ValueError:
 
 
 def declared_ties(module: nn.Module) -> dict[str, str]:
-    """Return tied name -> owner by `_tied_weights_keys`; for a list (transformers 4), the embedding owns all."""
+    """Return tied name -> owner by `_tied_weights_keys`; in transformers 4, the embedding owns all."""
     keys = getattr(module, "_tied_weights_keys", None) or {}
     if isinstance(keys, dict):
         return {str(name): str(owner) for name, owner in keys.items()}

@@ -197,10 +197,9 @@ class CheckpointMonitor:
             return self.latest_checkpoint_step, self.latest_state_dict_step
 
     def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
-        """Protect the step from `prune` for `seconds`, while `reader` reads it. A second call renews the
-        lease.
+        """Protect the step from `prune` for `seconds`. A second call renews the lease.
 
-        ValueError if the step is missing or incomplete.
+        reader: name of the reader. ValueError if the step is missing or incomplete.
         """
         with self._lock:
             directory = self._job / f"global_step_{step}"
@@ -279,7 +278,7 @@ class CheckpointMonitor:
         self._forget_past()
 
     def _write(self, name: str, step: int) -> None:
-        """Write an iteration file unless it names a newer step, as another trainer's monitor may publish here."""
+        """Write an iteration file, unless another trainer's monitor has written a newer step."""
         named = layout.read_iteration(self._job / name)
         if named is not None and named > step and (self._job / f"global_step_{named}").is_dir():
             _LOGGER.warning("%s names step %d: step %d is not published", self._job / name, named, step)
