@@ -113,7 +113,7 @@ class SaveQueue:
     """Two slots for saves; the second is used only with `replace_pending`."""
 
     def __init__(self) -> None:
-        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # the slot with the older save first
+        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # older save first
 
     def free(self, deadline_s: float) -> tuple[Slot, BaseException | None]:
         """Wait for all saves. Return a free slot, and the error of an earlier save, if any."""
