@@ -340,9 +340,7 @@ class Commit:
         """Remove files that loaders could mistake for this save; files of other programs are renamed."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(form.recognises([name]) for form in FORMATS.values())]
-        begun = [
-            name for name in there if name.startswith(TEMPORARY)
-        ]  # leftovers, as this save's are renamed
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # left by others
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
             removed(functools.partial(remove_file, self._directory, name), self._directory / name)
