@@ -1,4 +1,4 @@
-"""Estimates a generic model's activation memory from its configuration."""
+"""Estimate of a generic model's activation memory from its configuration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-# A block's activations per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
+# Activations of a block per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-_SCORES = 2  # without a fused kernel attention keeps score and probability matrices
-KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps its activations
+_SCORES = 2  # without a fused kernel, attention keeps matrices of scores and of probabilities
+KEEPS_ALL = ("none", "selective")  # recompute policies for which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """Sizes that determine a micro-batch's memory.
+    """Sizes that determine the memory of a micro-batch.
 
-    layout: for the state's memory. outside: elements in unit 0. summed: elements in a block's experts to
-    which peft adds adapters.
+    layout: the engine's units, for the memory of the state. hidden, inner, heads: sizes of a block. blocks:
+    number of blocks. vocab: rows of the embedding. outside: elements in unit 0. itemsize: bytes of an
+    element. summed: elements of the experts in a block to which peft adds adapters.
     """
 
     layout: _C.CalledModel
@@ -48,11 +49,11 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Return unit 0's bytes, which stays gathered throughout a micro-batch."""
+        """Return the bytes of unit 0, which stays gathered throughout a micro-batch."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
-        """Return bytes by kind for a micro-batch whose rows all have the length `longest`."""
+        """Return the bytes of a micro-batch by kind, if all its rows have the length `longest`."""
         block = tokens * (_HIDDEN_OF_BLOCK * self.hidden + _INNER_OF_BLOCK * self.inner) * self.itemsize
         block += _SCORES * self.heads * tokens * longest * self.itemsize
         inputs = self.blocks * tokens * self.hidden * self.itemsize

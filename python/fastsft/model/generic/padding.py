@@ -1,4 +1,4 @@
-"""Right-padded rows, which every architecture takes, and checks for rows that a model cannot take."""
+"""Right-padded rows, which every architecture accepts, and checks for rows that a model cannot compute."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """A micro-batch's tokens: _C.Batch, or a trial's.
+    """The tokens of a micro-batch: _C.Batch, or a trial's.
 
-    input_ids [tokens] int64; cu_seqlens [conversations + 1] int32; is_key [tokens] uint8, or [0] if no token
-    is masked; max_seqlen: the longest conversation's tokens.
+    input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. is_key: uint8 [tokens], or [0] if no
+    token is masked. max_seqlen: tokens of the longest conversation.
     """
 
     @property
@@ -39,7 +39,10 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """input_ids and attention_mask [rows, width]; token_indices: the batch's tokens in the flat rows."""
+    """A micro-batch as padded rows: input_ids and attention_mask [rows, width].
+
+    token_indices: places in the flat rows of the micro-batch's tokens.
+    """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
@@ -63,12 +66,12 @@ class PaddedBatch:
         return cls(padded.view(rows, width), mask.view(rows, width), token_indices)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Return the model's arguments."""
+        """Return the arguments of the model."""
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
 
 
 def most_positions(model: PreTrainedModel) -> int | None:
-    """Return the position count if they are embedding rows; None if they are computed."""
+    """Return the number of positions if they are embedding rows; None if they are computed."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
     tables = [table for table in model.modules() if isinstance(table, nn.Embedding) and table is not tokens]
@@ -91,7 +94,8 @@ _POSITIONS = (
     "positions to the model; leave the column out, and pad rows on the right: masked tokens at the start of "
     "a row count as positions"
 )
-# In some models a token whose keys are all masked attends to padding, so its loss depends on the batch.
+# In some models, a token all of whose keys are masked attends to padding, so that its loss depends on the
+# batch.
 _FIRST = (
     "attention_mask: the row begins with masked tokens; with the generic engine leave those tokens out, or "
     "set their labels and the next one to -100"
@@ -101,7 +105,7 @@ _FIRST = (
 def check_rows_for(
     model: PreTrainedModel, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError, naming the row, for a row in `dataset` that `model` cannot take.
+    """Raise ValueError, naming the row, if `model` cannot compute a row of `dataset`.
 
     numbers: row numbers in the user's data. training: rows without targets are skipped.
     """

@@ -1,10 +1,11 @@
-"""Removes peft's wrappers from parameter names."""
+"""Removal of peft's wrappers from parameter names."""
 
 from __future__ import annotations
 
 import re
 
-# peft inserts base_layer into adapted layers' names (for experts once per adapted parameter), and default.
+# peft inserts base_layer into the names of adapted layers (for experts, once per adapted parameter), and
+# default into those of adapters.
 _LAYERS = re.compile(r"(?<=\.)base_layer\.(?=(?:base_layer\.)*[^.]+$)")
 _DEFAULT = re.compile(r"(?<=\.lora_[AB]\.)default\.(?=weight$)")
 
