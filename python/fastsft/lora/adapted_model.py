@@ -60,7 +60,7 @@ class AdaptedModel(CausalLM):
     ) -> AdaptedModel:
         """Make a model that starts with a saved adapter's tensors. ValueError if they do not fit.
 
-        settings: those of the adapter, with `model` as base model.
+        settings: the adapter's, with `model` as base model.
         """
         adapted = cls(model, settings, {}, four_bits=four_bits)
         adapted._convert(adapter)
@@ -71,7 +71,7 @@ class AdaptedModel(CausalLM):
         return adapted
 
     def _convert(self, adapter: AdapterDirectory) -> None:
-        """Convert tensors from another transformers release to the form of the installed one."""
+        """Convert tensors from another transformers release to the installed one's form."""
 
     def _use_extra_tensors(self, adapter: AdapterDirectory) -> None:
         """Use the adapter's frozen tensors instead of the base model's. ValueError for a tied head."""
@@ -107,7 +107,7 @@ class AdaptedModel(CausalLM):
 
     @property
     def initial(self) -> Mapping[str, torch.Tensor]:
-        """The initial values of trained tensors, and of frozen tensors that replace the base model's."""
+        """Initial values: trained tensors, and frozen tensors that replace the base model's."""
         return self._values
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -133,7 +133,7 @@ class AdaptedModel(CausalLM):
         return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
-        """Return the current values of trained tensors, in the memory of every rank. Collective."""
+        """Return the trained tensors' current values, in every rank's memory. Collective."""
         assert self.engine is not None  # a save follows `build`
         return SavedAdapter(
             self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
@@ -162,7 +162,7 @@ class AdaptedModel(CausalLM):
         }
 
     def base_weights(self) -> str | None:
-        """Return the identity of the frozen weights, which no checkpoint has; computed at the first call.
+        """Return the frozen weights' identity, which no checkpoint has; computed at the first call.
 
         None on ranks other than 0, and if files cannot be read.
         """
@@ -190,7 +190,7 @@ class AdaptedModel(CausalLM):
         return setting.with_state(frozen_dtype=frozen_dtype(four_bits=self.four_bits))
 
     def num_trained_parameters(self) -> int:
-        """Return the number of trained parameters."""
+        """Return the trained parameter count."""
         return sum(map(math.prod, self.targets.shapes().values()))
 
     def _find_targets(self) -> Targets:
@@ -267,17 +267,17 @@ def _some(names: Collection[str]) -> str:
 def initial_values(
     targets: Targets, seed: int, init_lora_weights: bool | str = True
 ) -> dict[str, torch.Tensor]:
-    """Return the float32 A and B of every adapter, as peft initializes them after `torch.manual_seed(seed)`.
+    """Return the float32 A and B for every adapter, as peft initializes them after `torch.manual_seed(seed)`.
 
     For each adapter, in module order, nn.Linear initializes A and B. Then A is drawn again (kaiming_uniform
     with a = sqrt(5), or for "gaussian" a normal distribution with standard deviation 1 / r), and B is set to
-    zero. If init_lora_weights is False, the values of nn.Linear stay. Source: peft.tuners.lora.layer,
-    update_layer and reset_lora_parameters.
+    zero. If init_lora_weights is False, nn.Linear's values stay. Source: peft.tuners.lora.layer, update_layer
+    and reset_lora_parameters.
     """
     import torch
 
     values: dict[str, torch.Tensor] = {}
-    with torch.random.fork_rng(devices=[]):  # keeps the random state of the process
+    with torch.random.fork_rng(devices=[]):  # keeps the process's random state
         torch.default_generator.manual_seed(seed)
         for adapter in targets.adapters:
             drawn = _draw(adapter, init_lora_weights)

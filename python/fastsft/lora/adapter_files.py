@@ -1,6 +1,6 @@
 """Adapters in peft's format: adapter_config.json, and adapter_model.safetensors or .bin.
 
-In memory, tensors have the engine's names, which are those of the base model; in the files they have peft's.
+In memory, tensors have the engine's names, which are the base model's; in the files they have peft's.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SHOWN = 3
 class AdapterDirectory:
     """A saved adapter, opened for reading.
 
-    settings: its LoraConfig. shapes: shapes of its tensors, by the engine's names. ValueError for a directory
-    without an adapter, for a LoraConfig that fastsft does not compute, and for names that are not peft's.
+    settings: its LoraConfig. shapes: tensor shapes, by the engine's names. ValueError for a directory without
+    an adapter, for a LoraConfig that fastsft does not compute, and for names that are not peft's.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -56,7 +56,7 @@ class AdapterDirectory:
         self._index()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by peft's names, in the dtypes of the file."""
+        """Return all tensors by peft's names, in the file's dtypes."""
         return {in_file: self.stored(name) for name, in_file in self._names.items()}
 
     def replace(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -95,7 +95,7 @@ class AdapterDirectory:
         return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """Raise ValueError unless the tensors are those of `targets`, perhaps with EXTRA_TENSORS."""
+        """Raise ValueError unless the file has exactly the tensors in `targets`, or also EXTRA_TENSORS."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
         unknown = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
@@ -112,14 +112,14 @@ class AdapterDirectory:
                 )
 
     def replaced(self, targets: Targets) -> list[str]:
-        """Return the names of the directory's frozen tensors, which replace those of the base model."""
+        """Return the names of the directory's frozen tensors, which replace the base model's."""
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
     def check_replaced(self, targets: Targets, base: Mapping[str, Sequence[int]], where: str) -> None:
         """Raise ValueError if the frozen tensors do not fit the base model.
 
-        base: shapes of the base model's tensors. where: name of the base model, for the message.
+        base: the base model's shapes. where: its name, for the message.
         """
         for name in self.replaced(targets):
             if name in base and tuple(base[name]) != self.shapes[name]:
@@ -136,7 +136,7 @@ class AdapterDirectory:
         return self.stored(name).float()
 
     def stored(self, name: str) -> torch.Tensor:
-        """Read a tensor, by the engine's name, in the dtype of the file."""
+        """Read a tensor, by the engine's name, in the file's dtype."""
         in_file = self._names[name]
         if isinstance(self._content, dict):
             value = self._content[in_file].detach()
@@ -164,7 +164,7 @@ def _release_hint(names: Iterable[str], targets: Targets) -> str:
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
-    """Return the text of adapter_config.json."""
+    """Return adapter_config.json's text."""
     return json_text(settings.to_config())
 
 
@@ -178,8 +178,8 @@ def write_adapter(
     """Write adapter_model.safetensors and adapter_config.json, and sync them to disk. Return their digests.
 
     values: all trained tensors by the engine's names; written in float32. extra: frozen tensors that differ
-    from those of the base model; written in their own dtypes. If several keys of a pattern match a module,
-    the pattern is written with a key per module, because JSON files sort keys and the first match counts.
+    from the base model's; written in their own dtypes. If several keys in a pattern match a module, the
+    pattern is written with a key per module, because JSON files sort keys and the first match counts.
     """
     from fastsft import _C
 
@@ -200,7 +200,7 @@ def write_adapter(
 def name_in_file(name: str, targets: Targets) -> str:
     """Return a tensor's name in peft's files: `base_model.model.model...q_proj.lora_A.weight`.
 
-    peft wraps a module with an adapter, which becomes `base_layer` of the wrapper; with several adapters,
+    peft wraps a module with an adapter, which becomes the wrapper's `base_layer`; with several adapters,
     wrappers are nested.
     """
     module, _, parameter = name.rpartition(".")
@@ -216,15 +216,15 @@ def name_in_engine(name: str) -> str | None:
 
 
 def is_adapter(name: str) -> bool:
-    """Return True for A or B of an adapter, False for a parameter of the base model."""
+    """Return True for an adapter's A or B, False for a base model's parameter."""
     return name.endswith(_ADAPTER_PARTS)
 
 
 @dataclass(frozen=True)
 class SavedAdapter:
-    """The tensors of a LoRA run at a save, by the engine's names, in host memory.
+    """A LoRA run's tensors at a save, by the engine's names, in host memory.
 
-    values: trained tensors, in float32. extra: frozen tensors that differ from those of the named base model.
+    values: trained tensors, in float32. extra: frozen tensors that differ from the named base model's.
     """
 
     settings: LoraSettings
@@ -238,7 +238,7 @@ class SavedAdapter:
 
 
 def adapter_bytes(targets: Targets, extra: Mapping[str, torch.Tensor]) -> int:
-    """Return the size of an adapter's files in bytes, with an allowance for headers."""
+    """Return an adapter's file size in bytes, with an allowance for headers."""
     elements = sum(map(math.prod, targets.shapes().values()))
     extra_bytes = sum(value.numel() * value.element_size() for value in extra.values())
     return 4 * elements + int(extra_bytes) + _HEADER_BYTES

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _EXPRESSION = re.compile(r"[\\^$*+?()\[\]{}|]")
-# Flags, and the fields of LoraSettings that they set.
+# Flags, and the LoraSettings fields that they set.
 _FIELDS = {
     "lora_r": "r",
     "lora_alpha": "lora_alpha",
@@ -52,8 +52,8 @@ def open_model(
 ) -> CausalLM:
     """Open a directory or hub model and attach adapters by the flags.
 
-    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: value of
-    --engine. ValueError as in engine_choice.open_model and with_adapters.
+    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine's
+    value. ValueError as in engine_choice.open_model and with_adapters.
     """
     opened = engine_choice.open_model(
         name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code
@@ -94,15 +94,15 @@ def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """Return True if the names are equal, or are two names of one directory."""
+    """Return True if the names are equal, or are two names for one directory."""
     first, second = Path(one).expanduser(), Path(other).expanduser()
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
 
 def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
-    """Return the targets of a saved adapter in the base model `model`.
+    """Return a saved adapter's targets in the base model `model`.
 
-    ValueError if its settings match no module, or if its tensors are not those of the targets.
+    ValueError if its settings match no module, or if its tensors do not fit these targets.
     """
     targets = _targets(model, adapter)
     adapter.check(targets)
@@ -131,7 +131,7 @@ def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
 def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSettings:
     """Return the settings that LoRA's flags ask for, as FastChat's train_lora.py makes its LoraConfig.
 
-    base_model: name of the base model, recorded for readers. ValueError, naming the flag, for wrong values.
+    base_model: the base model's name, recorded for readers. ValueError, naming the flag, for wrong values.
     """
     values: dict[str, Any] = {field: _setting(getattr(args, flag)) for flag, field in _FIELDS.items()}
     try:
@@ -143,7 +143,7 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
 
 def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
-    """Raise ValueError if a given flag differs from the adapter of --lora_weight_path."""
+    """Raise ValueError if a given flag differs from --lora_weight_path's adapter."""
     settings = requested_settings(args, None)
     for flag, field in _FIELDS.items():
         requested, expected = getattr(settings, field), getattr(saved, field)
@@ -155,7 +155,7 @@ def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
 
 
 def _setting(value: object) -> object:
-    """Convert a flag's list to a setting: None, a regular expression, or a tuple of names."""
+    """Convert a flag's list to a setting: None, a regular expression, or names."""
     if not isinstance(value, list):
         return value
     if len(value) == 1 and (value[0].lower() == ALL_LINEAR or _EXPRESSION.search(value[0])):
@@ -180,7 +180,7 @@ def as_trained_model(
     `as_model` accepts.
     peft_config: a LoraConfig for new adapters. On a transformers object peft makes and initializes them; on a
     directory they are initialized from `seed`.
-    engine: value of --engine; a transformers object with adapters needs the native engine.
+    engine: --engine's value; a transformers object with adapters needs the native engine.
 
     ValueError if both arguments bring adapters, and for a LoraConfig that fastsft does not compute.
     """
@@ -247,7 +247,7 @@ def _from_config(config: PeftConfig, peft_config: object, seed: int, engine: str
 def _with_adapters(model: object, settings: LoraSettings, seed: int, given: object) -> AdaptedModel:
     """Attach new adapters to `model`.
 
-    given: the argument of the script from which `model` was opened, perhaps a name.
+    given: the script's argument from which `model` was opened, perhaps a name.
     """
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from peft.tuners.lora.layer import LoraLayer
     from transformers import PreTrainedModel
 
-_NAME = "default"  # peft's name of the first adapter
+_NAME = "default"  # peft's name for the first adapter
 
 
 class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
@@ -174,7 +174,7 @@ def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
 
 
 def _gives_tensor(linear: torch.nn.Module) -> bool:
-    """Return False for a router that is a linear layer, but returns weights and indices of experts."""
+    """Return False for a router that is a linear layer, but returns weights and expert indices."""
     if type(linear).forward is torch.nn.Linear.forward or not isinstance(linear, torch.nn.Linear):
         return True
     try:
@@ -214,7 +214,7 @@ def _adaptable(model: torch.nn.Module) -> str:
 
 
 def _linears(model: torch.nn.Module) -> list[str]:
-    """Return the last parts of the names of linear layers, each once, without peft's wrappers."""
+    """Return the last parts of linear layers' names, each once, without peft's wrappers."""
     endings: dict[str, None] = {}
     for name, module in model.named_modules():
         is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"

@@ -79,14 +79,14 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
         def __getattr__(self, name: str) -> Any:
-            """Return the attribute of the module."""
+            """Return the module's attribute."""
             if name in ("module", "_base"):  # in __init__, before they are set
                 raise AttributeError(name)
             return getattr(self.module, name)
 
     @property
     def config(self) -> ModelConfig:
-        """The configuration of the base model."""
+        """The base model's configuration."""
         return self._base.config
 
     @config.setter

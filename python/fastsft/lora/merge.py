@@ -1,4 +1,4 @@
-"""Merging of an adapter into its base model, on disk or for a chat: W + scale B A, rounded once.
+"""Merges an adapter into its base model, on disk or for a chat: W + scale B A, rounded once.
 
 The sum is computed in float32.
 """
@@ -39,9 +39,9 @@ def merge_adapter(
     dtype: float32, bfloat16 or float16; None keeps each tensor's dtype.
     max_shard_size, replaces: as in convert_model.
 
-    The tokenizer, with the chat template of the training, is that of the adapter's directory if it has one,
-    else the base model's. Configuration and licence are the base model's. ValueError if the adapter does not
-    fit the base model, and as in convert_model.
+    The tokenizer, with the trained chat template, is the adapter's if its directory has one, else the base
+    model's. Configuration and licence are the base model's. ValueError if the adapter does not fit the base
+    model, and as in convert_model.
     """
     merged = MergedModel.open(adapter, base)
     return convert_model(
@@ -84,7 +84,7 @@ class MergedModel:
         return self._adapter.directory if own else self.source
 
     def merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Return the merged value of a tensor of the base model; float32 or float64 if it changes.
+        """Return the merged value of a base model's tensor; float32 or float64 if it changes.
 
         name: the tensor's name in the base model's files, or in memory. ValueError if the shape in the
         adapter differs.
@@ -176,7 +176,7 @@ def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) ->
 def open_chat_model(directory: str | Path, base: str | Path | None = None, **options: Any) -> ChatModel:
     """Open a model directory, or an adapter merged into its base model in memory.
 
-    base: base model of an adapter, as in merge_adapter. options: arguments of ChatModel. ValueError if `base`
+    base: an adapter's base model, as in merge_adapter. options: ChatModel's arguments. ValueError if `base`
     is given without an adapter, if the adapter does not fit, and as in ChatModel.
     """
     from fastsft.model.generation import ChatModel

@@ -68,7 +68,7 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
 
 
 class MergingTrainer(Protocol):
-    """The attributes of a Trainer that `save_merged` reads.
+    """The Trainer attributes that `save_merged` reads.
 
     A protocol, because the trainer imports this package.
     """
@@ -82,7 +82,7 @@ class MergingTrainer(Protocol):
 
 
 class Phases(Protocol):
-    """A display of the phases of a run."""
+    """A display for a run's phases."""
 
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 

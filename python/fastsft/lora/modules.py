@@ -43,7 +43,7 @@ class Module:
 
 
 def modules_of(config: Mapping[str, Any]) -> list[Module]:
-    """Return all modules for a config.json; a tied head has the shape of the embedding.
+    """Return all modules for a config.json; a tied head has the embedding's shape.
 
     ValueError for a configuration that the native engine does not compute.
     """

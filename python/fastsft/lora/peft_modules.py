@@ -141,7 +141,7 @@ def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
 
 @contextmanager
 def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
-    """Yield the base model without peft's wrappers, which are put back at the end of the context."""
+    """Yield the base model without peft's wrappers, which are put back when the context ends."""
     base = cast("PreTrainedModel", model.get_base_model())  # peft's annotation is nn.Module
     changed: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]

@@ -46,13 +46,13 @@ _WITHOUT_VALUES = (None, False, "", 0)
 class LoraSettings:
     """The supported fields of peft's LoraConfig, with its defaults.
 
-    r, lora_alpha: rank and alpha of each adapter, unless `rank_pattern` and `alpha_pattern` have another
+    r, lora_alpha: each adapter's rank and alpha, unless `rank_pattern` and `alpha_pattern` have another
     value.
     target_modules: names or endings of linear layers, a regular expression, or "all-linear"; None: q_proj and
     v_proj.
     target_parameters: names or endings of other layers' parameters, such as experts (generic engine).
-    modules_to_save: endings of modules all of whose parameters are trained.
-    base_model: name of the base model, recorded for readers.
+    modules_to_save: endings of modules whose parameters are all trained.
+    base_model: the base model's name, recorded for readers.
 
     ValueError for a value that peft or fastsft rejects.
     """
@@ -93,8 +93,8 @@ class LoraSettings:
     def from_config(cls, config: Mapping[str, Any], where: str) -> LoraSettings:
         """Read the fields of a LoraConfig or adapter_config.json.
 
-        where: the beginning of messages. ValueError for other kinds of adapters, fields that fastsft does not
-        compute, and wrong types.
+        where: prefix for messages. ValueError for other adapter kinds, fields that fastsft does not compute,
+        and wrong types.
         """
         _check_kind(config, where)
         supported = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
@@ -113,7 +113,7 @@ class LoraSettings:
             raise ValueError(f"{where}: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """Return the fields of adapter_config.json. peft uses defaults for fields that are missing."""
+        """Return adapter_config.json's fields. peft uses defaults for fields that are missing."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
         if not self.target_parameters:
@@ -134,7 +134,7 @@ class LoraSettings:
         }
 
     def of_base(self, base_model: str) -> LoraSettings:
-        """Return a copy of the settings with `base_model` as the base model's name."""
+        """Return a copy with `base_model` as the base model's name."""
         return dataclasses.replace(self, base_model=base_model)
 
     def scale(self, rank: int, alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""Matching of LoRA settings with a model's modules, as in peft: adapters, and parameters trained whole."""
+"""Matches LoRA settings with a model's modules, as in peft: adapters, and parameters trained whole."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _DEFAULT_TARGETS = ("q_proj", "v_proj")  # peft's default for the native familie
 
 @dataclass(frozen=True)
 class Adapter:
-    """The adapter of a linear layer: x A^T B^T times `scale`, with A [rank, inputs] and B [outputs, rank].
+    """A linear layer's adapter: x A^T B^T times `scale`, with A [rank, inputs] and B [outputs, rank].
 
-    module: name of the adapted module.
+    module: the adapted module's name.
     is_transposed: the layer's weight is [inputs, outputs] (GPT-2's Conv1D).
-    parameter: name of the adapted parameter, for a layer that is not linear. peft nests a wrapper per
-    parameter: the adapters of the second parameter have the name of the layer, those of the first that of its
-    `base_layer`.
-    experts: first size of a parameter [experts, outputs, inputs]. Its A is [rank * experts, inputs]; its B is
-    [outputs, rank * experts], with experts as the fastest index.
+    parameter: the adapted parameter's name, for a layer that is not linear. peft nests a wrapper per
+    parameter: the second parameter's adapters have the layer's name, the first parameter's adapters a name
+    that ends in `base_layer`.
+    experts: the first size of a parameter [experts, outputs, inputs]. Its A is [rank * experts, inputs]; its
+    B is [outputs, rank * experts], with experts as the fastest index.
     """
 
     module: str
@@ -53,7 +53,7 @@ class Adapter:
 
     @property
     def target(self) -> str:
-        """Name with which the keys of rank_pattern and alpha_pattern are matched."""
+        """Name with which rank_pattern's and alpha_pattern's keys are matched."""
         return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -72,10 +72,10 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Targets:
-    """The trained tensors of a LoRA run.
+    """A LoRA run's trained tensors.
 
     adapters: in peft's order. trained: shapes of the base model's parameters that are trained, by name.
-    dropout: share of dropped inputs.
+    dropout: probability with which an input is dropped.
     """
 
     adapters: tuple[Adapter, ...]
@@ -248,9 +248,9 @@ def _keys_of(pattern: Mapping[str, float], name: str) -> Iterator[str]:
 
 
 def with_unique_patterns(settings: LoraSettings, targets: Targets) -> LoraSettings:
-    """Make the meaning of `settings` independent of the order of patterns' keys, which files do not keep.
+    """Make `settings` independent of their patterns' key order, which files do not keep.
 
-    If several keys of a pattern match a module with different values, each module gets its own key.
+    If several keys in a pattern match a module with different values, each module gets its own key.
     """
     names = [adapter.target for adapter in targets.adapters]
     return replace(
@@ -270,7 +270,7 @@ def _unique_pattern(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[
 def _whole_modules(
     settings: LoraSettings, modules: Sequence[Module], adapted: set[str], config: Mapping[str, Any]
 ) -> set[str]:
-    """Return the names of modules all of whose parameters are trained. Source: peft's _set_trainable."""
+    """Return the names of modules whose parameters are all trained. Source: peft's _set_trainable."""
     endings = settings.modules_to_save or ()
     matched = [module for module in modules if any(module.name.endswith(ending) for ending in endings)]
     for module in matched:

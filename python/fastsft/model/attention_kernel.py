@@ -1,4 +1,4 @@
-"""Selection of the attention kernel on a GPU: by `--attention_kernel`, or by a trial (docs/gpu.md)."""
+"""Selects the attention kernel on a GPU: by `--attention_kernel`, or by a trial (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Attends(Protocol):
 
 
 class Heads(NamedTuple):
-    """Numbers of query heads and of key and value heads, head size, and sliding window (0: none)."""
+    """Numbers of query heads and key/value heads, head size, and sliding window (0: none)."""
 
     queries: int
     keys: int

@@ -1,4 +1,4 @@
-"""Writing of README.md for an uploaded model, with the metadata that the hub reads."""
+"""Writes README.md for an uploaded model, with the metadata that the hub reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = (
 
 
 class CardRun(Protocol):
-    """The attributes of a Trainer that the model card reads.
+    """The Trainer attributes that the model card reads.
 
     A protocol, because the trainer imports this package.
     """

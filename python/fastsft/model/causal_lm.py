@@ -75,7 +75,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
-        # The padding row of the embedding: scripts change config.pad_token_id afterwards, for generation.
+        # The embedding's padding row: scripts change config.pad_token_id afterwards, for generation.
         self._padding_idx = padding_row(config)
         self._training = False
         self._places: WatchedNames | None = None
@@ -101,7 +101,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def check_as_given(self, caller: str, training: bool) -> None:
         """Raise ValueError for settings and patches with which transformers would train a different model.
 
-        caller: the beginning of the message. training: True if steps follow, so that dropout would matter.
+        caller: prefix for the message. training: True if steps follow, so that dropout would matter.
         """
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
@@ -206,13 +206,13 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         load_weights(engine, directory)
 
     def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
-        """Return (name, has weight decay) for trained tensors, in the order of transformers' parameters."""
+        """Return (name, has weight decay) for trained tensors, in transformers' parameter order."""
         from fastsft import _C
 
         return list(_C.trained_order(engine))
 
     def weights_dtype(self) -> str:
-        """Return the dtype of the initial weights: float32, bfloat16 or float16."""
+        """Return the initial weights' dtype: float32, bfloat16 or float16."""
         if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
             self._weights_dtype = source_dtype(self.source_directory, self.config)
         return self._weights_dtype
@@ -263,7 +263,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return list(_C.unit_layouts(json.dumps(self.engine_config())))
 
     def vocab_size(self) -> int:
-        """Return the number of rows of the embedding."""
+        """Return the embedding's row count."""
         return int(self.config.get("vocab_size", 0))
 
     def tied_names(self) -> list[str]:
@@ -273,7 +273,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def extend_context(self, max_length: int) -> str | None:
         """Scale the configuration's RoPE if `max_length` exceeds its positions; return a notice, or None.
 
-        ValueError if rows of this length cannot be trained.
+        ValueError if such long rows cannot be trained.
         """
         notice = extend_positions(self.config, max_length, in_table=self.positions_in_table())
         if notice is None:
@@ -300,7 +300,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return the operations of a conversation as two coefficients: linear and quadratic in its tokens."""
+        """Return a conversation's operations as two coefficients: linear and quadratic in its tokens."""
         from fastsft import _C
 
         return _C.conversation_cost(json.dumps(self.engine_config()))
@@ -309,8 +309,8 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         engine = {
             "state": state_options(args),
             "device": str(args.device),
-            # Later than the timeout of the groups, so that their message, which names the failed collective,
-            # comes first.
+            # Later than the groups' timeout, so that their message, which names the failed collective, comes
+            # first.
             "timeout_seconds": args.ddp_timeout + 15.0,
             "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
             "gather_group": groups.gather,

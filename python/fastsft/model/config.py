@@ -41,10 +41,9 @@ def json_text(value: object) -> str:
 def config_to_save(
     config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
-    """Return the config.json of a saved model: `config` with the saved dtype, class name and token ids.
+    """Return a saved model's config.json: `config` with the saved dtype, class name and token ids.
 
-    The result has the keys of both transformers 4 and 5. class_name: the transformers class of a generic
-    model.
+    The result has the keys of both transformers 4 and 5. class_name: a generic model's transformers class.
     """
     from fastsft import _C
 
@@ -106,8 +105,8 @@ def generation_config_to_save(
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
     """Read a model directory's generation_config.json; None if there is none.
 
-    A broken file only causes a warning and returns None, so that no finished run is lost because of it.
-    ValueError for a link that leaves the directory (`file_inside`).
+    A broken file only causes a warning and returns None, so that no finished run is lost over it. ValueError
+    for a link that leaves the directory (`file_inside`).
     """
     path = file_inside(directory, "generation_config.json")
     if path is None:

@@ -1,4 +1,4 @@
-"""Translation of a configuration into the keys of transformers 4 and 5; a saved config.json has both.
+"""Translates a configuration into the keys of transformers 4 and 5; a saved config.json has both.
 
 "Words" are the keys and values that a release reads (rope_words.py has those for RoPE).
 """
@@ -67,7 +67,7 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
 def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a transformers model's configuration without keys that the installed release ignores.
 
-    transformers 4 keeps the rope_parameters of a file as an attribute, but does not compute with them.
+    transformers 4 keeps a file's rope_parameters as an attribute, but does not compute with them.
     """
     return dict(config) if library_major() > 4 else _without_newer(config)
 

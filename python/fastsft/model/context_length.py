@@ -1,7 +1,7 @@
 """Rows longer than a model's positions: RoPE scaling extends the positions, or the length is rejected.
 
-With dynamic and longrope scaling, transformers chooses the rotary frequencies by the width of the padded
-batch. Beyond the switch length a row's loss would therefore depend on the other rows.
+With dynamic and longrope scaling, transformers chooses the rotary frequencies by the padded batch's width.
+Beyond the switch length a row's loss would therefore depend on the other rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
     """Set linear RoPE scaling in `config` if rows exceed its positions; return a notice, or None.
 
-    in_table: positions are rows of an embedding table, so nothing is scaled and only the notice is returned.
-    The factor is ceil(model_max_length / max_position_embeddings), by docs/spec/fastchat_labels.md, section
-    7.1. ValueError for Phi-3, whose configuration does not allow linear scaling.
+    in_table: positions are embedding rows, so nothing is scaled and only the notice is returned. The factor
+    is ceil(model_max_length / max_position_embeddings), by docs/spec/fastchat_labels.md, section 7.1.
+    ValueError for Phi-3, whose configuration does not allow linear scaling.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:
@@ -60,7 +60,7 @@ def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bo
 def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """Return rope_parameters with linear scaling.
 
-    If there are settings for each layer kind, those of full attention are scaled.
+    If there are settings for each layer kind, full attention's are scaled.
     """
     linear = {"rope_type": "linear", "factor": factor}
     if isinstance(rope.get(WHOLE), Mapping):
@@ -94,7 +94,7 @@ def check_switch_length(most: int | None, max_length: int) -> None:
 def check_row_lengths(
     most: int | None, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError if a row of `dataset` is longer than `most`, the switch length (None: no switch).
+    """Raise ValueError if a row in `dataset` is longer than `most`, the switch length (None: no switch).
 
     numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
     """

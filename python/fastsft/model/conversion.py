@@ -1,4 +1,4 @@
-"""Conversion of a model directory or checkpoint to a new directory: other dtype, file size or values."""
+"""Converts a model directory or checkpoint to a new directory: other dtype, file size or values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COPIED = (
     "NOTICE.txt",
     "USE_POLICY.md",
 )
-# Estimates: header entry of a tensor; configuration, licence and card.
+# Estimates: a tensor's header entry; configuration, licence and card.
 _HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20
 _STEP, _LAYOUT = 0, ""  # the manifest's step and layout hash, which no checkpoint has
 
@@ -55,10 +55,10 @@ Replaces = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Converted:
-    """Result of a conversion.
+    """A conversion's result.
 
-    directory: the new directory. tensors: number of tensors. bytes: their size. files: number of weight
-    files. left_out: names of tensors in the source that the model does not read.
+    directory: the new directory. tensors: tensor count. bytes: their size. files: weight file count.
+    left_out: tensors in the source that the model does not read.
     """
 
     directory: Path
@@ -86,9 +86,9 @@ def convert_model(
     dtype: float32, bfloat16 or float16, rounded once to nearest even. Values come from the master weights if
     `source` is a checkpoint with optimizer files, else from the stored weights. None keeps each tensor's
     dtype.
-    max_shard_size: size of a weight file in bytes.
+    max_shard_size: weight file size in bytes.
     change: called with a tensor's name and value; returns the value to round and store.
-    tokenizer: directory of the tokenizer; None: `source`.
+    tokenizer: tokenizer directory; None: `source`.
     trust_remote_code: run a model class in `source`.
     replaces: if given, `target` may be a directory that a conversion wrote (`is_converted`); the caller must
     hold the lock of its parent directory. The old directory stays until the new one is complete, and files in
@@ -136,7 +136,7 @@ def convert_model(
 
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
-    """Estimate the size of all files but the weights, in bytes."""
+    """Estimate the bytes in all files but the weights."""
     files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
@@ -199,7 +199,7 @@ def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor],
 
 
 class _Values:
-    """Computes the values of the tensors to write. stored: name to safetensors dtype."""
+    """Computes the tensor values to write. stored: name to safetensors dtype."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Opening of a model, from a directory or a given object, and the choice of the engine that computes it.
+"""Opens a model, from a directory or a given object, and chooses the engine that computes it.
 
-native: a family's C++ kernels. generic: the forward and backward of transformers around the same shards and
+native: a family's C++ kernels. generic: transformers' forward and backward around the same shards and
 optimizer, for all other models. `why_generic` has the reason, for the start page.
 """
 
@@ -41,9 +41,9 @@ def open_model(
     engine: str = "auto",
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a model directory or hub model with the engine of --engine. ValueError as in `model_of`.
+    """Open a model directory or hub model with --engine's engine. ValueError as in `model_of`.
 
-    config.json of a hub model is downloaded and checked first, so that a rejected model costs no other
+    A hub model's config.json is downloaded and checked first, so that a rejected model costs no other
     download.
     """
     folder = config_directory(model_name_or_path, cache_dir)
@@ -117,7 +117,7 @@ def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
 def as_model(model: object, engine: str = "auto") -> CausalLM:
     """Return a Trainer's `model` as a CausalLM; a directory or transformers object is opened first.
 
-    engine: value of --engine, for a directory or transformers object.
+    engine: --engine's value, for a directory or transformers object.
     """
     if isinstance(model, str | Path):
         return open_model(str(model), engine=engine)

@@ -1,4 +1,4 @@
-"""Model families that fastsft trains: defaults, and checks of a config.json before anything else is read."""
+"""Model families that fastsft trains: defaults, and config.json checks before anything else is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_CAP = ("sdpa",)
 _DEFAULT_CAP = 50.0
 _DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
 
-# Settings for the encoders of other inputs than text.
+# Settings for encoders that read other inputs than text.
 _TOWERS = (
     "vision_config",
     "audio_config",
@@ -115,7 +115,7 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """Return True for a vision-text model of a family whose text decoder can be trained."""
+    """Return True for a vision-text model whose family's text decoder can be trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
@@ -149,7 +149,7 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for dropouts outside of 0 to 1, which transformers rejects only in the first step."""
+    """Raise ValueError for dropouts outside 0 to 1, which transformers rejects only in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -173,7 +173,7 @@ def has_model_code(config: Mapping[str, Any]) -> bool:
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """Raise ValueError for --engine native, and if the directory lacks a file of code that auto_map names."""
+    """Raise ValueError for --engine native, and if the directory lacks a code file that auto_map names."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(
@@ -199,7 +199,7 @@ def code_file(reference: object) -> str | None:
 def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
     """Raise ValueError for classes in `auto_map` that transformers would run, but fastsft does not.
 
-    Called for runs with --trust_remote_code True. config: content of config.json. runs_model: True if the
+    Called for runs with --trust_remote_code True. config: the content of config.json. runs_model: True if the
     directory's model class is run.
     """
     if not runs_model:
@@ -255,7 +255,7 @@ def _library_with_cap() -> str | None:
     """Return the installed transformers' version if its default attention caps Gemma 2's scores, else None.
 
     In such a version Gemma 2's classes do not support sdpa and load with eager attention. The source file is
-    read instead of importing it.
+    read, not imported.
     """
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:

@@ -1,4 +1,4 @@
-"""Replies of a trained model, to see the effect of training; it is no server for many users.
+"""A trained model's replies, to see the effect of training; it is no server for many users.
 
 ChatModel opens a directory. Continuation reads a prompt and draws tokens through a Reader, which is the
 engine's decoder or transformers' model.
@@ -42,8 +42,8 @@ class Sampling:
     """The rule that chooses the next token.
 
     temperature: at 0 the most likely token is taken, else tokens are drawn from softmax(logits /
-    temperature). top_p: draw only from the smallest set of most likely tokens whose probabilities add up to
-    this. ValueError for a negative temperature, or for a top_p outside of (0, 1].
+    temperature). top_p: draw only from the fewest most likely tokens whose probabilities add up to this.
+    ValueError for a negative temperature, or for a top_p outside (0, 1].
     """
 
     temperature: float = 0.0
@@ -70,7 +70,7 @@ class Sampling:
 
 
 class Reader(Protocol):
-    """Interface of a model that reads tokens: _C.TextDecoder or LibraryReader."""
+    """Interface for models that read tokens: _C.TextDecoder or LibraryReader."""
 
     def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
         """Read the next tokens, int64 [n]; return the logits after the last one, float32 [vocab_size]."""
@@ -118,7 +118,7 @@ class Continuation:
     def _keep_prefix(self, prompt: Sequence[int]) -> int:
         """Make the reader forget all but the prefix that it shares with `prompt`; return the prefix length.
 
-        The last token of `prompt` is always read again, for its logits.
+        `prompt`'s last token is always read again, for its logits.
         """
         pairs = zip(prompt[:-1], self._read, strict=False)
         shared = next((i for i, (new, old) in enumerate(pairs) if new != old), None)
@@ -140,13 +140,13 @@ class StreamOptions(TypedDict, total=False):
 class ChatModel:
     """A model directory or checkpoint that answers questions, with the engine that a run would choose.
 
-    max_positions: most tokens of prompt and reply together, by default from config.json; the native engine
+    max_positions: most tokens in prompt and reply together, by default from config.json; the native engine
     stops at the RoPE switch length, too (longrope: the original positions).
-    template: name of a chat template, by default the model's own, else vicuna_v1.1.
+    template: a chat template's name, by default the model's own, else vicuna_v1.1.
     dtype: float32 or bfloat16; "auto" is float32 on a CPU and bfloat16 on a GPU.
-    tokenizer: directory of the tokenizer, by default the model's.
+    tokenizer: tokenizer directory, by default the model's.
     change: called with each tensor's name and value; returns the value to use.
-    trust_remote_code: run a model class of the directory.
+    trust_remote_code: run the directory's model class.
 
     ValueError if the files do not fit together.
     """

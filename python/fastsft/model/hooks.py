@@ -1,4 +1,4 @@
-"""Default hooks of a model: right for a model directory without adapters, whose weights only the engine has.
+"""A model's default hooks, for a model directory without adapters, whose weights only the engine has.
 
 LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write during
 training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models for the
@@ -84,9 +84,9 @@ class ObjectHooks:
         return False
 
     def load_weights_before_save(self, caller: str) -> bool:
-        """Check the shapes of the module's parameters and call `load_changed_weights`. Collective.
+        """Check the module's parameter shapes and call `load_changed_weights`. Collective.
 
-        caller: the beginning of messages.
+        caller: prefix for messages.
         """
         return False
 
@@ -110,10 +110,10 @@ class ObjectHooks:
         return False
 
     def check_no_writes(self, event: str) -> None:
-        """Raise ValueError if a callback at `event` wrote weights between passes and update of a step."""
+        """Raise ValueError if a callback at `event` wrote weights between a step's passes and update."""
 
     def changed_weights(self) -> list[str]:
-        """Return the names of parameters that differ from the values last exchanged with the engine."""
+        """Return the parameter names that differ from the values last exchanged with the engine."""
         return []
 
     def copy_to_module(self) -> None:
@@ -137,7 +137,7 @@ class AdapterHooks:
         """Broadcast the adapters that rank 0 has initialised to all ranks. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """Return the size of the adapter's file in bytes; None without adapters."""
+        """Return the adapter's file size in bytes; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ class AdapterHooks:
         return None
 
     def base_weights(self) -> str | None:
-        """Return the identity of the frozen base weights; None without adapters, or if unknown."""
+        """Return the frozen base weights' identity; None without adapters, or if unknown."""
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
@@ -153,7 +153,7 @@ class AdapterHooks:
         return self.base_weights()
 
     def initial_digest(self) -> str:
-        """Return the digest of the initial adapters; empty without adapters."""
+        """Return the initial adapters' digest; empty without adapters."""
         return ""
 
     def load_extra_tensors(self, engine: _C.Engine, directory: str) -> None:
@@ -173,16 +173,17 @@ class AdapterHooks:
 
 
 class GenericHooks:
-    """Hooks for tensors, files and memory, which models of transformers' own classes override."""
+    """Hooks for tensors, files and memory, which models with transformers' own classes override."""
 
     def positions_in_table(self) -> bool:
         """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
         return False
 
     def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors of engine and files that make up transformers' parameter `name`.
+        """Yield the tensors in engine and files that make up transformers' parameter `name`.
 
-        tensor: the parameter, or a tensor of the same shape, such as a moment; views of `tensor` are yielded.
+        tensor: the parameter, or a tensor with the same shape, such as a moment; views of `tensor` are
+        yielded.
         """
         yield name, tensor
 
@@ -191,7 +192,7 @@ class GenericHooks:
         return {}
 
     def carried(self) -> list[StoredTensor]:
-        """Return the tensors of the files that the engine does not have and a save copies unchanged."""
+        """Return the file tensors that the engine does not have and a save copies unchanged."""
         return []
 
     def class_name(self) -> str | None:
@@ -203,7 +204,7 @@ class GenericHooks:
         return {}
 
     def activation_sizes(self, dtype: str) -> ActivationSizes | None:
-        """Return the sizes of a generic model's activations; None if the engine plans its own memory."""
+        """Return a generic model's activation sizes; None if the engine plans its own memory."""
         return None
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
 _OWN_REFERENCES = 2  # references to a parameter in a loop: the variable, and the argument of getrefcount
-_OWN_STORAGES = 2  # references to a storage: the parameter's, and that of the object that returns the count
+_OWN_STORAGES = 2  # storage references: the parameter's, and the one that returns the count
 _INSTEAD = "change weights before train(), or at other events"
 _GRADIENTS = ("grad", "_grad")
 _WAY_OUT = (
@@ -71,14 +71,14 @@ class LiveWeights:
         self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_stale = self._was_read = False
-        self._digests: dict[str, str] = {}  # of the values last exchanged with the engine
+        self._digests: dict[str, str] = {}  # for the values last exchanged with the engine
         self._objects: dict[str, int] = {}
         self._written: frozenset[str] = frozenset()  # names that are current although others are stale
 
     def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
         """Watch the parameters.
 
-        digests: digests of their values. is_stale: True if the engine has other weights.
+        digests: those for their values. is_stale: True if the engine has other weights.
         """
         self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}
@@ -88,7 +88,7 @@ class LiveWeights:
             self.mark_stale()
 
     def end(self) -> dict[str, str]:
-        """Stop watching; return the digests of the values last exchanged with the engine."""
+        """Stop watching; return the digests for the values last exchanged with the engine."""
         for part in self._module.modules():
             vars(part)["_parameters"] = dict(dict.items(part._parameters))
         return self._digests
@@ -138,7 +138,7 @@ class LiveWeights:
         return True
 
     def check_unchanged(self, event: str) -> None:
-        """Raise ValueError if a callback wrote weights between the passes and the update of a step."""
+        """Raise ValueError if a callback wrote weights between a step's passes and update."""
         changed = self._changed()
         if changed:
             raise ValueError(
@@ -219,7 +219,7 @@ class LiveHooks:
 
     module: nn.Module
     _live: LiveWeights | None = None
-    _weights: dict[str, str]  # digests of the parameters when last exchanged with the engine
+    _weights: dict[str, str]  # parameter digests when last exchanged with the engine
 
     @property
     def training(self) -> bool:

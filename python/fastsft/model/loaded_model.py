@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class LoadedModel(LiveHooks, CausalLM):
-    """A given transformers model of a native family, on any device.
+    """A given native transformers model, on any device.
 
-    The engine trains its own copy in the dtype of the master weights; `copy_to_module` writes that into the
+    The engine trains its own copy in the master weights' dtype; `copy_to_module` writes that into the
     parameters, in their dtype. While `train` runs, the parameters read as the newest weights
     (live_weights.py). Attributes that a CausalLM lacks are looked up in the module. ValueError for a class
     that the native engine does not compute, and for parameters that are frozen, quantised or on the meta
@@ -258,7 +258,7 @@ def _check(module: PreTrainedModel) -> None:
 def check_loss_kwargs(module: PreTrainedModel) -> None:
     """Raise ValueError if `accepts_loss_kwargs` is False.
 
-    transformers would then average the losses of micro-batches.
+    transformers would then average micro-batch losses.
     """
     if getattr(module, "accepts_loss_kwargs", True) is False:
         raise ValueError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
-Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and the file with them
+Part = tuple[int, int, Path]  # a unit's elements [begin, end), and the file with them
 
 
 def has_master_weights(directory: Path) -> bool:
@@ -23,10 +23,9 @@ def has_master_weights(directory: Path) -> bool:
 
 
 class MasterWeights:
-    """Reads one tensor at a time; the unit of that tensor is in memory.
+    """Reads one tensor at a time; the tensor's unit is in memory.
 
-    layouts: result of CausalLM's `unit_layouts`. ValueError if files do not contain the whole state of this
-    model.
+    layouts: result of CausalLM's `unit_layouts`. ValueError if files do not contain this model's whole state.
     """
 
     def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:

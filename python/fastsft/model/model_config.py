@@ -54,7 +54,7 @@ class ModelConfig(dict[str, Any]):
     def save_pretrained(self, save_directory: str | Path) -> None:
         """Write config.json, with the keys of transformers 4 and 5, into `save_directory` on this rank.
 
-        Keys about weights and tokenizer that a save of the model has written there stay.
+        Keys about weights and tokenizer that a model save has written there stay.
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def write_both_words(directory: str | Path) -> None:
 
 
 def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
-    """Return the directory `name`, or the snapshot of the hub model `name` after downloading missing files.
+    """Return the directory `name`, or a hub model's snapshot after downloading missing files.
 
     Pickled weights are downloaded only if there are no safetensors, Python files only if has_code is True.
     ValueError if `name` is neither a directory nor a hub model.

@@ -1,4 +1,4 @@
-"""Saving of a model as a complete Hugging Face directory, from the engine or a script's state_dict.
+"""Saves a model as a complete Hugging Face directory, from the engine or a script's state_dict.
 
 Rules: docs/spec/trainer_semantics.md, sections 19 to 24.
 """
@@ -41,7 +41,7 @@ Report = tuple[list[FileReport], list[RangeReport]]  # files and ranges that a r
 
 
 class TrainedRun(Protocol):
-    """The attributes of a Trainer that a save reads.
+    """The Trainer attributes that a save reads.
 
     A protocol, because the trainer imports this module. The object may also have a `tokenizer`, or a
     `data_collator` with one, and a `saver` while it trains.
@@ -62,7 +62,7 @@ class TrainedRun(Protocol):
 
 @dataclass(frozen=True)
 class ModelForm:
-    """Dtype and largest file size, in bytes, of the weights that a save writes."""
+    """Dtype and largest file size in bytes for the weights that a save writes."""
 
     dtype: str
     max_shard_size: int
@@ -82,7 +82,7 @@ class ModelForm:
 
 
 def _save_dtype(trainer: TrainedRun) -> str:
-    """Return `--save_dtype`; "auto" means the dtype of the source's weights."""
+    """Return `--save_dtype`; "auto" means the source weights' dtype."""
     chosen = trainer.args.save_dtype
     return trainer.model.weights_dtype() if chosen == "auto" else chosen
 
@@ -93,11 +93,10 @@ def save_model_directory(
     """Write weights, config, generation config, tokenizer and training_args.json. Collective.
 
     Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one rank
-    (`--save_mode`), and read back; of a model with adapters only the adapters are written. All files get
-    their names together, after they are complete and synced to disk, and weight files of an earlier save are
-    removed. Values that a script wrote into a given model are saved. caller: the beginning of messages.
-    ValueError if `directory` is the model's source, or if the model has parameters that the engine does not
-    have.
+    (`--save_mode`), and read back; if a model has adapters, only these are written. All files get their names
+    together, after they are complete and synced to disk, and an earlier save's weight files are removed.
+    Values that a script wrote into a given model are saved. caller: prefix for messages. ValueError if
+    `directory` is the model's source, or if the model has parameters that the engine does not have.
     """
     trainer.model.load_weights_before_save(caller)
     folder, args = Path(directory), trainer.args
@@ -130,7 +129,7 @@ def write_weights(
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
     """Write the weight files into the new directory `path` and read them back. Collective.
 
-    mode: parallel or streamed. Return what this rank wrote: digests of whole files, and of ranges of files.
+    mode: parallel or streamed. Return what this rank wrote: digests for whole files and for file ranges.
     """
     from fastsft import _C
 
@@ -157,7 +156,7 @@ def range_tuple(digest: _C.RangeDigest) -> RangeReport:
 
 
 def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
-    """Join the reports of all ranks into FileDigests. RuntimeError if bytes of a file are missing."""
+    """Join all ranks' reports into FileDigests. RuntimeError if bytes are missing."""
     from fastsft import _C
 
     files: list[_C.FileDigest] = []
@@ -171,7 +170,7 @@ def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
 def finish_save_in_flight(trainer: TrainedRun) -> None:
     """Wait for the checkpoint that `trainer` is writing, and raise its error. Collective.
 
-    Without the wait, `recover_directory` would remove the unfinished files as the leftovers of a crash.
+    Without the wait, `recover_directory` would remove the unfinished files as a crash's leftovers.
     """
     saver = getattr(trainer, "saver", None)
     if saver is not None:
@@ -179,7 +178,7 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
-    """Return the JSON files and code of a model directory, by name; with adapters only training_args.json."""
+    """Return a model directory's JSON files and code, by name; with adapters only training_args.json."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -187,7 +186,7 @@ def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
 
 
 def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str, str]:
-    """Return configuration, generation configuration and code of a model saved in `save_dtype`, by name."""
+    """Return configuration, generation configuration and code for a model saved in `save_dtype`, by name."""
     config, generation = model.config, model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype, model.class_name())),
@@ -268,7 +267,7 @@ def _install(
 
 
 class SavedTokenizer(Protocol):
-    """Interface of a tokenizer of fastsft or another library."""
+    """A tokenizer, fastsft's or another library's."""
 
     def save_pretrained(self, directory: str, /) -> object:
         """Write all files into an existing directory."""

@@ -1,4 +1,4 @@
-"""Settings of native families that transformers computes in another way than the native engine would."""
+"""Native families' settings that transformers computes in another way than the native engine would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE_WINDOW = ("mistral", "phi3")  # families with one sliding_window for all la
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
-    """Describe the settings of a native family that transformers computes and the native engine does not.
+    """Describe a native family's settings that transformers computes and the native engine does not.
 
     Return None if the native engine computes all settings. Also None if the configuration is wrong for both
     engines, because the native engine then raises the error.
@@ -64,7 +64,7 @@ def _why_not_rope(name: str, config: Mapping[str, Any]) -> str:
     own = settings.get(_ORIGINAL)
     if kind == "longrope" and own is not None and own != config.get(_ORIGINAL):
         return f"{name} of type longrope with {_ORIGINAL} of its own, which the native engine does not read"
-    # An error in the settings of a native type is one for transformers, too.
+    # An error in a native type's settings is one for transformers, too.
     if not isinstance(kind, str) or kind in _NATIVE_ROPE or kind not in _library_names()[1]:
         return ""
     return f"{name} of type {kind}, which the native engine lacks"
@@ -81,7 +81,7 @@ def _why_not_partial_rotation(config: Mapping[str, Any]) -> str:
 
 
 def _library_names() -> tuple[set[str], set[str]]:
-    """Return the names of the installed transformers' activations and rope types; empty sets without it."""
+    """Return the installed transformers' activation names and rope types; empty sets without it."""
     try:
         from transformers.activations import ACT2FN
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

@@ -1,4 +1,4 @@
-"""The output directory: preparation for saves, recovery after a crash, installation of a model's files.
+"""The output directory: prepared for saves, recovered after a crash, a model's files installed together.
 
 A save writes a file set, which is a folder with a manifest. After its commit, its files are moved to their
 names in the directory; if something protected is in the way, the set stays a folder.
@@ -122,7 +122,7 @@ def is_kept_apart(directory: str | Path) -> bool:
 
 
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
-    """Record, before the commit, that fastsft wrote the files of a set.
+    """Record, before the commit, that fastsft wrote a set's files.
 
     After a crash between the commit and `install_file_set`, the next start may then install them.
     training_args.json, which marks a directory as fastsft's, is not recorded in a directory with another
@@ -135,7 +135,7 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
 
 
 def install_file_set(directory: str | Path, name: str) -> None:
-    """Move the files of a committed set to their names in `directory`.
+    """Move a committed set's files to their names in `directory`.
 
     A notice says where other programs' files with the same names went. If a protected file has such a name,
     the set stays a folder, with a notice.
@@ -160,7 +160,7 @@ def install_file_set(directory: str | Path, name: str) -> None:
 
 
 def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Remove files of an earlier tokenizer that the new one lacks, because readers would prefer them."""
+    """Remove an earlier tokenizer's files that the new one lacks, because readers would prefer them."""
     if "tokenizer_config.json" not in files:
         return
     present = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]

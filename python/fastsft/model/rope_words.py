@@ -1,7 +1,7 @@
 """RoPE settings of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
 
 transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too: a rope_scaling that is not
-empty replaces rope_parameters (or, if these have settings by layer kind, those of full attention). A saved
+empty replaces rope_parameters (or, if these have settings by layer kind, full attention's). A saved
 rope_scaling next to rope_parameters therefore repeats everything but theta and the rotated part. The tables
 at the top list families with other keys.
 """
@@ -24,12 +24,12 @@ Rope = dict[str, Any]
 
 @dataclass(frozen=True)
 class RopeWords:
-    """RoPE keys of a family in transformers 4.
+    """A family's RoPE keys in transformers 4.
 
-    theta: key for theta. part: key for the rotated part of a head. by_kind: rope_parameters has separate
-    settings for WHOLE and LOCAL layers. local_theta: key for the theta of LOCAL layers. is_shared:
-    transformers 4 uses WHOLE's theta for LOCAL layers. is_scaled: it also uses WHOLE's scaling for them.
-    thetas: transformers 5's defaults for WHOLE and LOCAL.
+    theta: key for theta. part: key for a head's rotated part. by_kind: rope_parameters has separate settings
+    for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta. is_shared: transformers 4 uses WHOLE's
+    theta for LOCAL layers. is_scaled: it also uses WHOLE's scaling for them. thetas: transformers 5's
+    defaults for WHOLE and LOCAL.
     """
 
     theta: str = "rope_theta"
@@ -83,7 +83,7 @@ DEFAULT_THETA = {
     "persimmon": (25_000.0, 10_000.0),
 }
 
-# Keys with lists of layer kinds whose names differ in transformers 4; transformers 5 accepts both names.
+# Keys that list layer kinds whose names differ in transformers 4; transformers 5 accepts both names.
 LAYER_KINDS = {
     "granitemoehybrid": "layer_types",
     "zamba": "layers_block_type",
@@ -94,9 +94,8 @@ OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 # Settings that have two keys; a saved file has both.
 TWO_NAMES = {"qwen3_moe": (("num_experts", "num_local_experts"),)}
 
-# Key of the two-sided window, its default, and key of the one-sided window. transformers 4 writes the
-# one-sided window, but reads half of the two-sided one; transformers 5 reads the one-sided window if it is
-# there.
+# The two-sided window's key and default, and the one-sided window's key. transformers 4 writes the one-sided
+# window, but reads half the two-sided one; transformers 5 reads the one-sided window if it is there.
 WINDOWS = {"modernbert-decoder": ("local_attention", 128, "sliding_window")}
 
 
@@ -105,7 +104,7 @@ class NoOlderWords(ValueError):
 
 
 def words_of(config: Mapping[str, Any]) -> RopeWords:
-    """Return transformers 4's RoPE keys for the family of `config`."""
+    """Return transformers 4's RoPE keys for the family in `config`."""
     return ROPE.get(str(config.get("model_type")), PLAIN)
 
 
@@ -203,7 +202,7 @@ def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any])
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """Return transformers 4's rope_scaling for the rope_parameters of one layer kind; None if unscaled."""
+    """Return transformers 4's rope_scaling for one layer kind's rope_parameters; None if unscaled."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling
@@ -263,7 +262,7 @@ def _read_longrope(
 ) -> tuple[int, float] | None:
     """Return the original positions and attention factor that a release reads; None if it cannot.
 
-    Source: _compute_longrope_parameters of transformers.
+    Source: transformers' _compute_longrope_parameters.
     """
     positions, above = config.get("max_position_embeddings"), config.get(_ORIGINAL)
     inner = scaling.get(_ORIGINAL) if major > 4 else None
@@ -304,7 +303,7 @@ def check_agree(config: Mapping[str, Any], where: str = "config.json") -> None:
 def set_rope(config: dict[str, Any], name: str, value: object) -> None:
     """Set a key of `config`, and remove an older or newer key for the same RoPE setting.
 
-    If a script sets rope_scaling, theta and the rotated part of rope_parameters stay, as in transformers 5.
+    If a script sets rope_scaling, theta and rotated part stay in rope_parameters, as in transformers 5.
     """
     words, rope = words_of(config), config.get(PARAMETERS)
     if name == PARAMETERS:

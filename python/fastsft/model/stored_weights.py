@@ -39,8 +39,7 @@ UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 class StoredTensor:
     """A tensor as its file's header describes it.
 
-    dtype: safetensors' name, such as BF16. begin: first byte of the tensor, in the data of a safetensors
-    file.
+    dtype: safetensors' name, such as BF16. begin: the tensor's first byte in a safetensors file's data.
     """
 
     name: str
@@ -51,7 +50,7 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """Number of elements in the tensor."""
+        """Element count of the tensor."""
         return math.prod(self.shape)
 
 
@@ -120,7 +119,7 @@ class StoredWeights:
         return self.read_any(name)
 
     def read_any(self, name: str) -> torch.Tensor:
-        """Read a tensor of any dtype into memory."""
+        """Read a tensor with any dtype into memory."""
         entry = self.tensors[name]
         if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
             raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
@@ -136,7 +135,7 @@ class StoredWeights:
             return 8 + int.from_bytes(file.read(8), "little") + entry.begin
 
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
-        """Yield a tensor's flat values in parts of at most BLOCK elements, which bounds the memory.
+        """Yield a tensor's flat values in parts with at most BLOCK elements, which bounds the memory.
 
         ValueError if the dtype is not floating-point, or if the file became shorter.
         """
@@ -166,7 +165,7 @@ class StoredWeights:
 
 
 def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
-    """Return the dtype of the weights in `directory`: float32, bfloat16 or float16.
+    """Return the weight dtype in `directory`: float32, bfloat16 or float16.
 
     For safetensors it is the first tensor's dtype, for pickled weights the dtype in `config`; any other is
     taken as float32.
@@ -188,7 +187,7 @@ def stored_dtype(tensor: torch.Tensor) -> str:
 
 
 def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
-    """Return a flat, read-only tensor that shares the bytes of a safetensors file."""
+    """Return a flat, read-only tensor that shares a safetensors file's bytes."""
     import torch
 
     kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
@@ -200,14 +199,14 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
 
 
 def bits_of(tensor: torch.Tensor) -> memoryview:
-    """Return the bytes of a contiguous tensor."""
+    """Return a contiguous tensor's bytes."""
     import torch
 
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
-    """Return how many values in `parts` are not finite, and the largest magnitude of the others."""
+    """Return how many values in `parts` are not finite, and the others' largest magnitude."""
     bad, most = 0, 0.0
     for part in parts:
         finite = part.isfinite()
@@ -218,10 +217,10 @@ def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
 
 
 def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
-    """Describe, in one line each, the tensors that are missing, unknown, or of another shape or dtype.
+    """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype.
 
-    shapes: names and shapes of the model's tensors. A head next to tied weights is no error, and neither are
-    the rotary tables that old releases of transformers saved.
+    shapes: the model's tensor names and shapes. A head next to tied weights is no error, and neither are the
+    rotary tables that old transformers releases saved.
     """
     expected = {name: tuple(shape) for name, shape in shapes}
     problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
@@ -237,25 +236,25 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 
 
 class WeightForm(Protocol):
-    """A comparison between tensors of weight files and a model.
+    """Weight file tensors compared with a model's.
 
-    names: from the model's name of a tensor to its name in the files.
+    names: the model's tensor names to the files'.
     """
 
     names: dict[str, str]
 
     def problems(self) -> list[str]:
-        """Describe, in one line each, the tensors that are missing, unknown, or of another shape or dtype."""
+        """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype."""
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Return pairs of file names of tied tensors: the tensor that is read, and its copy."""
+        """Return file name pairs for tied tensors: the tensor that is read, and its copy."""
 
     def unneeded(self) -> list[str]:
-        """Return the names of tensors that the model does not read."""
+        """Return the tensor names that the model does not read."""
 
 
 class StoredForm:
-    """The WeightForm of a native model.
+    """A native model's WeightForm.
 
     ties: True if embedding and head are tied.
     """

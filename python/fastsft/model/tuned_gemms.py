@@ -1,4 +1,4 @@
-"""`--tune_gemm`: measurement of GEMM algorithms on a GPU before the first step (docs/gpu.md)."""
+"""`--tune_gemm`: measures GEMM algorithms on a GPU before the first step (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | No
 
 
 def library(device: torch.device) -> str:
-    """Return the release of cuBLASLt and the GPU's name."""
+    """Return cuBLASLt's release and the GPU's name."""
     version = torch.ops.fastsft.gemm_library_version(torch.empty(0, device=device))
     return f"cuBLASLt {version} on {torch.cuda.get_device_name(device)}"
 
@@ -79,7 +79,7 @@ def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: B
 
 
 def sizes_to_tune(most: int) -> list[int]:
-    """Return the token counts to measure, for use in micro-batches of most / 16 to `most` tokens.
+    """Return the token counts to measure, for use in micro-batches from most / 16 to `most` tokens.
 
     An algorithm that was measured at n tokens is used from 7/8 n to 9/8 n (csrc/ops/gemm/tuned_gemms.h).
     """
@@ -90,7 +90,7 @@ def sizes_to_tune(most: int) -> list[int]:
 
 
 def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDataset:
-    """Make random conversations of `tokens` tokens in all, with lengths and share of labels as in `work`."""
+    """Make random conversations with `tokens` tokens in all, and lengths and label share as in `work`."""
     from fastsft import _C
 
     random, dataset = np.random.default_rng(0), _C.TokenDataset()

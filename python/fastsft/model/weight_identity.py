@@ -1,4 +1,4 @@
-"""Digests of weights: of all values, to compare ranks, and of samples, to identify a frozen base model.
+"""Digests of weights: all values, to compare ranks; samples, to identify a frozen base model.
 
 A checkpoint identifies its base model by a line such as `files of float32: <digest>` (kind, dtypes, digest).
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from fastsft.model.causal_lm import CausalLM
 
-FILES, VALUES = "files", "values"  # kinds of digests: of samples from a directory's tensors, or of all values
-_BLOCK, _BLOCKS = 4096, 4  # bytes of a sample, and number of evenly spread samples per tensor
-_MODULE = "module"  # attribute of models that have a module in memory
+FILES, VALUES = "files", "values"  # digest kinds: samples from a directory's tensors, or all values
+_BLOCK, _BLOCKS = 4096, 4  # sample bytes, and number of evenly spread samples per tensor
+_MODULE = "module"  # attribute that models have with a module in memory
 
 
 def base_identity(kind: str, types: Iterable[str], digest: str) -> str:
@@ -50,11 +50,11 @@ def has_other_types(old: str, new: str) -> bool:
 
 
 def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
-    """Return the identity of a directory's weights, from samples of every floating-point tensor.
+    """Return a directory's weight identity, from samples in every floating-point tensor.
 
-    It is a SHA-256 over names, dtypes, shapes and samples of at most 16 KiB per tensor; None if files cannot
-    be read. The directory's name, the split into files, integer tensors and the rotary tables of old releases
-    have no influence. without: names of tensors to leave out, because they are tied or trained.
+    It is a SHA-256 over names, dtypes, shapes and samples, at most 16 KiB per tensor; None if files cannot be
+    read. The directory's name, the split into files, integer tensors and old releases' rotary tables have no
+    influence. without: tensor names to leave out, because they are tied or trained.
     """
     try:
         stored = StoredWeights(directory)
@@ -79,7 +79,7 @@ def _digest(samples: dict[str, bytes]) -> str:
 
 
 def _sample_digests(stored: StoredWeights, entries: list[StoredTensor]) -> Iterator[tuple[str, bytes]]:
-    """Yield each tensor's name and the digest of its samples, file by file."""
+    """Yield each tensor's name and its sample digest, file by file."""
     for file in dict.fromkeys(entry.file for entry in entries):
         in_file = [entry for entry in entries if entry.file == file]
         if stored.is_pickled:
@@ -107,7 +107,7 @@ def _tensor_digest(entry: StoredTensor, samples: list[bytes]) -> bytes:
 
 
 def _sample_ranges(size: int) -> list[tuple[int, int]]:
-    """Return the ranges of samples (first byte, bytes) in `size` bytes; a small tensor is one sample."""
+    """Return the sample ranges (first byte, bytes) in `size` bytes; a small tensor is one sample."""
     if size <= _BLOCK * _BLOCKS:
         return [(0, size)]
     return [((size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK) for number in range(_BLOCKS)]
@@ -121,7 +121,7 @@ def weights_location(model: CausalLM) -> str:
 
 
 def weight_digests(model: CausalLM) -> dict[str, str]:
-    """Return digests of the tensors in memory or of the weight files in a directory, by name.
+    """Return digests for the tensors in memory or a directory's weight files, by name.
 
     Collective if the weights are in a directory; `weights_location` must be the same on all ranks. Empty if
     engines have the weights already, because ranks then share them. Raises the same errors as
@@ -137,7 +137,7 @@ def weight_digests(model: CausalLM) -> dict[str, str]:
 
 
 def weight_files(directory: str | Path) -> list[Path]:
-    """Return the weight files of a model directory. ValueError if there are none."""
+    """Return a model directory's weight files. ValueError if there are none."""
     from fastsft import _C
 
     if has_safetensors(directory):
@@ -146,7 +146,7 @@ def weight_files(directory: str | Path) -> list[Path]:
 
 
 def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """Return shape, dtype and CRC-32C of each tensor, as a text by name.
+    """Return each tensor's shape, dtype and CRC-32C, as a text by name.
 
     named: pairs (name, tensor).
     """

@@ -1,4 +1,4 @@
-"""Weight files of a model directory: checks of their names, and loading into the engine's shards."""
+"""A model directory's weight files: name checks, and loading into the engine's shards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tell_of_two_forms(directory: str | Path) -> None:
 
 
 def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if the index names missing files, or if weights lack layers of a native family.
+    """Raise ValueError if the index names missing files, or if weights lack a native family's layers.
 
     Without this check, a plan for layers that do not exist would take minutes before the weights are opened.
     """
@@ -72,7 +72,7 @@ def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None
 
 
 def _tensor_names(folder: Path) -> list[str]:
-    """Return the names of tensors in safetensors files; an empty list for other weights."""
+    """Return the tensor names in safetensors files; an empty list for other weights."""
     from fastsft import _C
 
     if (folder / _SINGLE).is_file():
@@ -171,7 +171,7 @@ def pickled_files(directory: Path) -> Iterator[Path]:
 
 
 def pickled_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read the tensors of a pickled weight file, memory-mapped; no code in it runs.
+    """Read the tensors in a pickled weight file, memory-mapped; no code in it runs.
 
     ValueError for other content.
     """

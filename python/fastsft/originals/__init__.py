@@ -1,1 +1,1 @@
-"""Comparison of library code in memory, which scripts may have changed, with the library's source files."""
+"""Compares library code in memory, which scripts may have changed, with the library's source files."""

@@ -1,4 +1,4 @@
-"""Detection of methods, constants and functions that differ from the source file of their class or module."""
+"""Finds methods, constants and functions that differ from their class's or module's source file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# Beginning of the code names of methods that Python generates for dataclasses; no file has such a method.
+# Begins the code names of methods that Python generates for dataclasses; no file has such a method.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
 # In these modules, transformers copies methods of a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
 # Options of torch's checkpoint that affect how it saves tensors, not what it computes.
 _SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
-# Beginnings of names of functions that only query the machine or print warnings: replacing them changes no
-# result.
+# Beginnings of function names for functions that only query the machine or print warnings: replacing them
+# changes no result.
 _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 _NO_EFFECT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "COPY_FREE_VARS", "MAKE_CELL"}
 _ABSENT = object()
@@ -86,7 +86,7 @@ def is_own_object(value: object, names: Collection[str]) -> bool:
 
 
 def replaced_on(value: object) -> dict[str, Callable[..., object]]:
-    """Return callables, by name, that hide methods of the object's class, except bound methods of it."""
+    """Return callables, by name, that hide methods of the object's class, except its bound methods."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
     return {
         name: found
@@ -125,7 +125,7 @@ def _hides(name: str, value: object, bases: Sequence[type]) -> bool:
 
 
 def _missing(owner: type) -> Iterator[Method]:
-    """Yield methods that a script has deleted, so that the methods of a base class are called instead."""
+    """Yield methods that a script has deleted, so that the a base class's methods are called instead."""
     if owner.__module__ not in sys.modules:
         return
     prefix = f"{owner.__qualname__}."
@@ -210,7 +210,7 @@ def _is_bound(found: object, value: object, name: str) -> bool:
 def changed_constants(kind: type, package: str) -> Iterator[Method]:
     """Yield constants of `kind` and its bases in `package` whose values differ from their files.
 
-    Private names and fields of dataclasses are left out.
+    Private names and dataclass fields are left out.
     """
     for owner in kind.__mro__:
         if not is_class_of(owner, package) or "__dataclass_fields__" in vars(owner):
@@ -277,7 +277,7 @@ def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
 
 
 def _is_written_at(value: object, home: str, name: str) -> bool:
-    """Return True if the file of `home` defines the value, so that a script has only changed its origin."""
+    """Return True if `home`'s file defines the value, so that a script has only changed its origin."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fastsft.originals.source import has_written_defaults, source_of
 from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 
-# Names of functions that make a decorator's wrapper, if they differ from the decorator's name.
+# Functions that make a decorator's wrapper, if they differ from the decorator's name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
 # Packages whose decorators do not change results.
@@ -19,7 +19,7 @@ _DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib", "accele
 
 
 def plain(value: object) -> Any:
-    """Return the function inside of a static, class or bound method, a cache, or a property."""
+    """Return the function inside a static, class or bound method, a cache, or a property."""
     if isinstance(value, staticmethod | classmethod | MethodType):
         return value.__func__
     if isinstance(value, functools._lru_cache_wrapper):
@@ -102,7 +102,7 @@ def _contexts_of(function: FunctionType) -> Iterator[str]:
 
 
 def _code_of(function: FunctionType, home: str) -> CodeType:
-    """Return the function's code, with the name that it has in the file of `home`."""
+    """Return the function's code, with its name in `home`'s file."""
     code = function.__code__
     for qualname in RENAMED_CODE.get(home, ()):
         named = code.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
@@ -112,7 +112,7 @@ def _code_of(function: FunctionType, home: str) -> CodeType:
 
 
 def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
-    """Yield the functions in a closure, such as that of a decorator's wrapper."""
+    """Yield the functions in a closure, such as a decorator's wrapper."""
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents

@@ -48,7 +48,7 @@ class ModuleSource:
 
     @functools.cached_property
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Imported names, each with pairs of the module and the name in it (None: the module itself)."""
+        """Imported names, each with pairs (module, name in it); None as name: the module itself."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
         for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
@@ -69,7 +69,7 @@ class ModuleSource:
         return found
 
     def decorators(self, qualname: str) -> set[str]:
-        """Return the last parts of the names of a def's decorators."""
+        """Return the last names of a def's decorators."""
         return self._decorators.get(qualname, set())
 
     def _package(self) -> str:
@@ -180,7 +180,7 @@ def _compiled(module: str) -> CodeType | None:
 
 
 def has_written_defaults(function: FunctionType, module: str) -> bool:
-    """Return True if the function's default values are those of its def in the file of `module`.
+    """Return True if the function's default values are those of its def in `module`'s file.
 
     Literals and names are compared, but no other expressions, and no lambdas. An imported name stands for the
     value in the module that it comes from, even if a script has replaced it since.
@@ -237,7 +237,7 @@ class _Names:
         self._now, self._imports = now, source_of(module).imports
 
     def get(self, name: str) -> object:
-        """Return the value of `name`; _UNKNOWN if it has none."""
+        """Return `name`'s value; _UNKNOWN if it has none."""
         for home, original in self._imports.get(name, ()):
             there = vars(sys.modules.get(home, object))
             if original in there:

@@ -41,8 +41,8 @@ class _Functions(NamedTuple):
 class _Class(NamedTuple):
     """A class that a script must not change.
 
-    instead: what the script can do instead. place, name: module and name of the class. harmless: beginnings
-    of the names of methods that may be replaced.
+    instead: what the script can do instead. place, name: the class's module and name. harmless: beginnings of
+    method names that may be replaced.
     """
 
     instead: str
@@ -65,7 +65,7 @@ _LOADING = (
     _Functions(_READING, "transformers.trainer", "torch",
                ("DataLoader", "DataLoader.__iter__", "DataLoader.__init__", "SequentialSampler",
                 "SequentialSampler.__iter__")),
-    # Accelerate prepares only loaders of this class.
+    # Accelerate prepares only this class's loaders.
     _Functions(_READING, "torch.utils.data", "torch", ("DataLoader",)),
     _Functions(_READING, "transformers.trainer", "transformers", ("seed_worker",)),
     _Functions(_READING, "torch.utils.data._utils.fetch", "torch",
@@ -110,7 +110,7 @@ _TRAINING = (
 )  # fmt: skip
 _SMOOTHING = (_Functions("leave label_smoothing_factor 0", "torch.nn.functional", "torch", ("log_softmax",)),)
 
-# The function of transformers for each lr_scheduler_type.
+# transformers' function for each lr_scheduler_type.
 _SCHEDULES = {
     "linear": "get_linear_schedule_with_warmup",
     "cosine": "get_cosine_schedule_with_warmup",
@@ -153,7 +153,7 @@ _ARGUMENTS = _Class(
 # These methods only set fields, which are copied from an object of transformers' class.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
-# Dispatch keys of the kernels that a step runs.
+# Dispatch keys whose kernels a step runs.
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
     "CompositeImplicitAutograd", "AutocastCPU", "AutocastCUDA",

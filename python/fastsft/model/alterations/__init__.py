@@ -1,1 +1,1 @@
-"""Detection of changes to a transformers model, or to transformers, that the engine would not compute."""
+"""Finds changes to a transformers model, or to transformers, that the engine would not compute."""

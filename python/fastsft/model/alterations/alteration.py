@@ -25,9 +25,9 @@ class Alteration:
 
 
 def refuse(alterations: list[Alteration], caller: str) -> None:
-    """Raise a ValueError that names the first alteration of each kind, if there are any.
+    """Raise a ValueError that names the first alteration per kind, if there are any.
 
-    caller: the beginning of the message.
+    caller: prefix for the message.
     """
     if not alterations:
         return

@@ -1,7 +1,7 @@
 """Checks that a given model, or the library code that would load a directory, computes what the engine does.
 
-Code is compared instead of the results of a trial on small layers, because a patch may act only for certain
-layers, sizes, tokens, times or ranks.
+Code is compared, and no trial on small layers is run, because a patch may act only for certain layers, sizes,
+tokens, times or ranks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _DEFAULT_ATTENTION = "sdpa"
-# Modules of transformers that take part in a step, besides the model's own.
+# transformers' modules that take part in a step, besides the model's own.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
 # Wrappers of a model, by class name, and how a script removes each.
 _TAKE_OFF = {
@@ -47,8 +47,8 @@ def check_model(
 ) -> tuple[ModuleSettings, WatchedNames]:
     """Raise ValueError, naming every object and attribute, if modules compute something else than the engine.
 
-    Return the settings that the modules compute with, and the library names that were checked. caller: the
-    beginning of messages. training: True if steps follow, so that dropout matters.
+    Return the settings that the modules compute with, and the library names that were checked. caller: prefix
+    for messages. training: True if steps follow, so that dropout matters.
     """
     code = LibraryCode(with_init=False)
     for kind in {type(module): None for module in model.modules()}:
@@ -81,10 +81,10 @@ def check_model(
 
 
 def check_patches(model_type: str, caller: str) -> WatchedNames:
-    """Raise ValueError for patches of torch and transformers with which the original would train a directory.
+    """Raise ValueError for torch and transformers patches with which the original would train a directory.
 
-    The error names the patched object. Nothing is imported: if a file of transformers is not imported yet,
-    only the names in it are read. Return the names that were checked.
+    The error names the patched object. Nothing is imported: if a transformers file is not imported yet, only
+    the names in it are read. Return the names that were checked.
     """
     from fastsft import _C
 
@@ -114,7 +114,7 @@ def _compared(
 ) -> ComparedModules:
     """Compare the modules with a fresh model that is built from `config` without dropout.
 
-    library: patches of the libraries, named in the error if no fresh model can be built.
+    library: library patches, named in the error if no fresh model can be built.
     """
     without_dropout = {**config, **dict.fromkeys(find_dropouts(config), 0.0)}
     try:
@@ -137,7 +137,7 @@ def _tell_equal(equal: list[str]) -> None:
 
 
 def family_module(model_type: str) -> str:
-    """Return the name of the transformers module that defines a native family."""
+    """Return the transformers module that defines a native family."""
     family = model_type.removesuffix("_text")  # gemma3_text is the text model of gemma3
     return f"transformers.models.{family}.modeling_{family}"
 

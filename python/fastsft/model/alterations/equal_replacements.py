@@ -8,18 +8,18 @@ from types import FunctionType
 from fastsft.originals.functions import is_defined_there, plain
 
 # These replacements compute exact causal attention within each row, without padding and dropout; only the
-# form of the mask differs.
+# mask's form differs.
 _OF_FLASH = ("forward", "_prepare_decoder_attention_mask")
 _EXACT_ATTENTION = {
     "fastchat.train.llama_flash_attn_monkey_patch": _OF_FLASH,
     "fastchat.train.llama2_flash_attn_monkey_patch": _OF_FLASH,
     "fastchat.train.llama_xformers_attn_monkey_patch": ("xformers_forward",),
     "longchat.train.monkey_patch.llama_flash_attn_monkey_patch": _OF_FLASH,
-    # It uses torch's attention with is_causal, which differs only for the padding at the end of a row.
+    # It uses torch's attention with is_causal, which differs only for padding at a row's end.
     "toolbench.train.llama_flash_attn_monkey_patch": ("forward_2", "_prepare_decoder_attention_mask"),
 }
-# Fused kernels for the formulas of these families: rotation, norm without offset, SwiGLU, head with cross
-# entropy. Other names of the package are for families with other formulas (GEGLU, Gemma's norm).
+# Fused kernels for these families' formulas: rotation, norm without offset, SwiGLU, head with cross entropy.
+# The package's other names are for families with other formulas (GEGLU, Gemma's norm).
 _LIGER = {
     "liger_kernel.transformers.rope": ("liger_rotary_pos_emb",),
     "liger_kernel.transformers.rms_norm": ("LigerRMSNorm", "LigerRMSNorm.forward"),
@@ -59,7 +59,7 @@ def _notice(module: str, name: str) -> str | None:
 
 
 def _is_defined(value: type | FunctionType, module: str, name: str) -> bool:
-    """Return True if the file of `module` defines this function or class with the same code."""
+    """Return True if `module`'s file defines this function or class with the same code."""
     if isinstance(value, type):
         return _defines_class(module, value)
     return module in sys.modules and is_defined_there(value, module, name)

@@ -1,6 +1,6 @@
-"""Comparison of all library code that a model's forward calls by name with the library's source files.
+"""Compares all library code that a model's forward calls by name with the library's source files.
 
-The names are read from code objects, so that no list of functions has to follow the releases.
+The names are read from code objects, so that no function list has to follow the releases.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _OPERATORS = {
     *("__matmul__", "__rmatmul__", "__truediv__", "__neg__", "__getitem__", "__setitem__"),
     *("__torch_function__", "backward"),
 }
-# transformers sets functions in this module at the first call of flash attention.
+# transformers sets functions in this module when flash attention is first called.
 _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
-# Implementations of exact causal attention, which differ only in speed.
+# Exact causal attention implementations, which differ only in speed.
 _ATTENTION = {
     "sdpa": ("transformers.integrations.sdpa_attention", "sdpa_attention_forward"),
     "flash_attention_2": ("transformers.integrations.flash_attention", "flash_attention_forward"),
@@ -132,7 +132,7 @@ class LibraryCode:
     def follow_name(self, home: str, name: str, named: set[str] | frozenset[str] = frozenset()) -> None:
         """Follow a name in module `home`.
 
-        named: other names in the same code, which may be attributes of `name`.
+        named: other names in the same code, which may be its attributes.
         """
         value, source = vars(sys.modules[home])[name], source_of(home)
         if isinstance(value, ModuleType):
@@ -182,7 +182,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def _follow_module(self, module: ModuleType, named: set[str] | frozenset[str], depth: int) -> None:
-        """Follow the torch attributes whose names are in `named`; depth: levels of submodules."""
+        """Follow the torch attributes whose names are in `named`; depth: submodule levels."""
         package = module.__name__.split(".")[0]
         if package != "torch" or depth == 0:
             return
@@ -233,7 +233,7 @@ def _is_torchs(value: object, name: str) -> bool:
 
 
 def _is_imported(value: object, home: str, name: str) -> bool:
-    """Return True if the file of `home` imports the value from another package than torch."""
+    """Return True if `home`'s file imports the value from another package than torch."""
     return any(
         module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
         for module, original in source_of(home).imports.get(name, ())
@@ -251,7 +251,7 @@ def _names_of(code: CodeType) -> frozenset[str]:
 
 @functools.cache
 def _reads_of_self(code: CodeType) -> frozenset[str]:
-    """Return the names of attributes that a function reads from its first argument."""
+    """Return the attribute names that a function reads from its first argument."""
     if not code.co_argcount or not code.co_flags & inspect.CO_OPTIMIZED:
         return frozenset()
     read: set[str] = set()

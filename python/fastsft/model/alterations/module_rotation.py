@@ -23,11 +23,11 @@ _UNITS = "transformers.modeling_rope_utils"
 def rotation_settings(
     module: Any, where: str, config: dict[str, Any], head_dim: int
 ) -> tuple[dict[str, Any], list[Alteration]]:
-    """Return settings that replace settings of `config`, and alterations that no setting expresses.
+    """Return settings that replace those in `config`, and alterations that no setting expresses.
 
     There are no settings if `config` yields the module's frequencies. Otherwise they are unscaled positions,
-    another base, or one linear factor, if one of these yields exactly the module's frequencies. where: path
-    of `module`, for messages.
+    another base, or one linear factor, if one of these yields exactly the module's frequencies. where: the
+    module's path, for messages.
     """
     kind, bits = getattr(module, "rope_type", "default"), module.inv_freq.dtype
     if kind == _kind(config) and kind not in _KNOWN:  # the engine rejects the configuration itself

@@ -1,7 +1,7 @@
 """The settings that a given model's modules compute with, whatever its configuration says now.
 
-The modules read the configuration when the model was built. If the two now differ, the settings of the
-modules are used, as in transformers.
+The modules read the configuration when the model was built. If the two now differ, the modules' settings are
+used, as in transformers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TOLD_ELSEWHERE = ("pad_token_id", CAP)  # reported elsewhere, or usual
 
 
 class ModuleSettings:
-    """Settings of a model's modules, which must have the classes and names of their family.
+    """The settings in a model's modules, which must have their family's classes and names.
 
-    all: every setting that is read. differing: settings that replace settings of `config`, which is the
+    all: every setting that is read. differing: settings that replace those in `config`, which is the
     config.json as a save would write it. found: values that no setting expresses.
     """
 
@@ -71,7 +71,7 @@ class ModuleSettings:
         self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
 
     def _usual_eps(self) -> object:
-        """Return the most frequent epsilon of norms; if several are, the one in the configuration."""
+        """Return the most frequent norm epsilon; if several are, the one in the configuration."""
         norms = [vars(each) for each in self._model.modules() if type(each).__name__.endswith("RMSNorm")]
         counts = Counter(norm.get("variance_epsilon", norm.get("eps")) for norm in norms)
         most = [value for value, count in counts.items() if count == max(counts.values())]
@@ -171,7 +171,7 @@ def _decoder(model: PreTrainedModel) -> Any:
 
 
 def _heads(attention: Any) -> tuple[int, int, int]:
-    """Return the numbers of query heads and key/value heads, and the head size, from the projections."""
+    """Return query heads, key/value heads and head size, from the projections."""
     head_dim = int(attention.head_dim)
     if hasattr(attention, "qkv_proj"):
         num_kv = int(attention.num_key_value_heads)

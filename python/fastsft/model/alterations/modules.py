@@ -1,4 +1,4 @@
-"""Comparison of a given model's modules with a fresh model that has the same configuration."""
+"""Compares a given model's modules with a fresh model that has the same configuration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BUILT_WITH = {"model_type", "pad_token_id", "tie_word_embeddings"}
 _ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}  # ROTATION is not compared with these
 _ROUNDING = 2.0**-7  # relative error of a buffer that model.to() has rounded to 16 bits
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
-# Methods of the whole model that transformers' Trainer calls before and after a step.
+# The whole model's methods that transformers' Trainer calls before and after a step.
 _CALLED_BY_TRAINER = {"parameters", "named_parameters", "zero_grad"}
 # accelerate's hooks on a model that device_map distributes: they move inputs and weights, but compute
 # nothing.
@@ -71,8 +71,8 @@ def fresh_model(model: PreTrainedModel, config: Mapping[str, Any]) -> PreTrained
 class ComparedModules:
     """Pairs of modules with the same path in `model` and `fresh`.
 
-    found: modules and parameters of another class, added or missing; modules inside of these are not
-    compared. equal: names of replacements that compute the same.
+    found: modules and parameters of another class, added or missing; modules inside these are not compared.
+    equal: names of replacements that compute the same.
     """
 
     def __init__(self, model: nn.Module, fresh: nn.Module) -> None:
@@ -121,7 +121,7 @@ class ComparedModules:
 
 
 def uncompiled_module(module: nn.Module) -> nn.Module:
-    """Return the module inside of torch.compile's wrapper, which computes the same."""
+    """Return the module inside torch.compile's wrapper, which computes the same."""
     while type(module).__name__ == "OptimizedModule" and is_written_in(
         type(module).__init__, "torch._dynamo"
     ):
@@ -153,7 +153,7 @@ def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bo
 
 
 def other_configurations(pairs: list[ModulePair]) -> Iterator[Alteration]:
-    """Yield modules with a configuration object of their own, which changes to model.config do not reach."""
+    """Yield modules with their own configuration object, which changes to model.config do not reach."""
     _, model, fresh_root = pairs[0]
     for path, given, fresh in pairs:
         is_shared = vars(fresh).get("config") is fresh_root.config
@@ -185,7 +185,7 @@ def replaced_on_modules(pairs: list[ModulePair], code: LibraryCode) -> Iterator[
 
 
 def _is_replaced(module: nn.Module, name: str) -> bool:
-    """Return True if the attribute `name` hides another function of the class."""
+    """Return True if the attribute `name` hides another function in the class."""
     value, own = vars(module)[name], inspect.getattr_static(type(module), name, None)
     if name == "_compiled_call_impl":
         return value is not None and not _is_own_method(uncompiled(value), module, "_call_impl")
@@ -230,7 +230,7 @@ def _is_librarys(kind: type) -> bool:
 
 
 def _may_replace(kind: type, built: type) -> bool:
-    """Return True if a module of class `kind` may be in a place for which the library now builds a `built`.
+    """Return True if a module with class `kind` may be in a place for which the library now builds a `built`.
 
     The two can differ because the library was patched or reloaded after the model was built.
     """

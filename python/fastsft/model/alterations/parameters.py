@@ -124,8 +124,8 @@ def check_parameters(
 ) -> None:
     """Raise a ValueError for a parameter that differs from `built`, the engine's names and shapes.
 
-    caller: the beginning of the message. Only parameters are checked, because a save writes nothing else of
-    the modules.
+    caller: prefix for the message. Only parameters are checked, because a save writes nothing else of the
+    modules.
     """
     now = dict(named)
     for name in [*built, *now]:

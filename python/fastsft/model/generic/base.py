@@ -35,12 +35,12 @@ from fastsft.runtime.messages import warn_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Settings that make classes add another loss to that of the next token: router balance, size of logits.
+# Settings that make classes add another loss to the next token's: router balance, logit size.
 _LOSSES = ("output_router_logits", "z_loss_coefficient")
 
 
 class GenericBase(CausalLM):
-    """The methods of a CausalLM that differ for the generic engine.
+    """The CausalLM methods that differ for the generic engine.
 
     Derived classes define how the transformers model is made: GenericCausalLM from a directory,
     GenericLoadedModel from a given object.
@@ -54,14 +54,14 @@ class GenericBase(CausalLM):
         raise NotImplementedError
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set the values of the model that no unit has, and return the model."""
+        """Set the model's values that no unit has, and return the model."""
         return model
 
     @cached_property
     def _meta(self) -> GenericModel:
         """The model without weights, from which shapes, units and plans are read."""
         model = self._empty(torch.float32)
-        text = model.config.get_text_config().to_dict()  # complete with the defaults of its class
+        text = model.config.get_text_config().to_dict()  # complete with its class's defaults
         check_config(text, f"{type(model).__name__}.config")
         return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
 

@@ -1,7 +1,7 @@
 """A transformers model's layers over the engine's units, which are gathered and released around each layer.
 
-Block wraps a layer's forward method. Before a call it gathers the layer's units and prefetches those of the
-next layer; after the call it releases them. In backward the layers come in reverse order, and each layer's
+Block wraps a layer's forward method. Before a call it gathers the layer's units and prefetches the next
+layer's; after the call it releases them. In backward the layers come in reverse order, and each layer's
 gradient is reduced at its end.
 """
 
@@ -28,8 +28,8 @@ class UnitParameters:
     """The module parameters of one engine unit, which is trained or frozen.
 
     Between `gather` and `release` they view the gathered unit. At other times they have the right shape but
-    are NaN, so that a computation with them is noticed. index: number of the unit among the trained or the
-    frozen units. infos: the parameters in the unit. offsets: first element of each tensor in the unit. nan: a
+    are NaN, so that a computation with them is noticed. index: the unit's number among the trained or the
+    frozen units. infos: the parameters in the unit. offsets: each tensor's first element in the unit. nan: a
     NaN scalar on the right device.
     """
 
@@ -82,7 +82,7 @@ class UnitParameters:
         (units.release if self.is_trained else units.release_frozen)(self.index)
 
     def is_always_whole(self, units: _C.UnitAccess) -> bool:
-        """Return True if this rank always has the whole unit, so that views of it stay valid."""
+        """Return True if this rank always has the whole unit, so that its views stay valid."""
         return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
     def reduce(self, units: _C.UnitAccess) -> None:
@@ -103,7 +103,7 @@ class UnitParameters:
             target.copy_(gradient)
 
     def _set_buffers(self) -> None:
-        """Set the modules' buffers from `parameters`, in the dtypes of the buffers."""
+        """Set the modules' buffers from `parameters`, in the buffers' dtypes."""
         for parameter, info in zip(self.parameters, self._infos, strict=True):
             if info.buffer is not None:
                 for module, name in info.owners:
@@ -120,7 +120,7 @@ class UnitParameters:
 
 
 class LayerParameters:
-    """A layer's parameters, in a trained unit, a frozen unit, or both; with the methods of UnitParameters."""
+    """A layer's parameters, in a trained unit, a frozen unit, or both; with UnitParameters' methods."""
 
     def __init__(self, parts: list[UnitParameters]) -> None:
         self.parts, self.is_gathered = parts, False
@@ -156,7 +156,7 @@ class LayerParameters:
 
 
 _Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
-# A view of weights that autograd saves, as (unit, offset, shape, strides).
+# A weight view that autograd saves, as (unit, offset, shape, strides).
 _SavedView = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
@@ -204,7 +204,7 @@ class Block:
             self.parameters.reduce(self._access())
 
     def _call(self, *args: object, **kwargs: object) -> _Output:
-        if self._units is None:  # outside of a step the weights are NaN
+        if self._units is None:  # outside a step the weights are NaN
             raise RuntimeError("a block of the generic engine was called outside of a step")
         self._gather(self._after)
         if not torch.is_grad_enabled():
@@ -227,7 +227,7 @@ class Block:
             return result
 
     def _saving_views_as_offsets(self) -> AbstractContextManager[object]:
-        """Make autograd save views of the unit as offsets, from which backward makes the views again."""
+        """Make autograd save the unit's views as offsets, from which backward makes the views again."""
         if self.parameters.is_always_whole(self._access()):
             return nullcontext()
         begins = {}

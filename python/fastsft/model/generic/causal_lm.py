@@ -1,4 +1,4 @@
-"""Models of the generic engine in a directory: of transformers' own classes, or of code in the directory."""
+"""Model directories for the generic engine: transformers' own classes, or code in the directory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class GenericCausalLM(GenericBase):
         return model
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Make saves include the tensors of the directory that the engine does not have."""
+        """Make saves include the directory's tensors that the engine does not have."""
         self._tell_rest()
         if self.adapter_bytes() is None:
             carry_from_files(engine, self._files, [entry.name for entry in self.carried()])

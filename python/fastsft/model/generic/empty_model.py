@@ -1,4 +1,4 @@
-"""Making of transformers models with parameters on the meta device and real buffers."""
+"""Makes transformers models with parameters on the meta device and real buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAULTS = (
 
 
 def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedModel:
-    """Make the causal language model for a config.json, in training mode, with parameters of `dtype`.
+    """Make the causal language model for a config.json, in training mode, with `dtype` parameters.
 
     ValueError if transformers has no causal language model for the configuration.
     """
@@ -39,12 +39,12 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedMode
 def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel:
     """Call `make` with parameters on the meta device. ValueError if it fails.
 
-    maker: name of the called code, for messages.
+    maker: the called code's name, for messages.
     """
     try:
         with _without_initialisation(), _parameters_on_meta():
             model = make()
-    except Exception as error:  # code of the library or the model may raise any class
+    except Exception as error:  # library and model code may raise any class
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
@@ -63,7 +63,7 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     plain = {key: value for key, value in read.items() if key not in own} | {"use_cache": False}
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
-    except Exception as error:  # transformers 5 has error classes of its own
+    except Exception as error:  # transformers 5 has its own error classes
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""GenericModel: the passes of a transformers model, which the engine calls (csrc/model/called_model.h)."""
+"""GenericModel: a transformers model's passes, which the engine calls (csrc/model/called_model.h)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TABLES = {"CTRLModel": "pos_encoding"}  # tables that are added to hidden state
 
 
 class GenericModel:
-    """Forward and backward of a transformers model whose parameters view the engine's units.
+    """Forward and backward for a transformers model whose parameters view the engine's units.
 
-    model: made by `empty_model`. device: the device of weights and batches. recompute: compute layers again
-    in backward. packs: True if a micro-batch is one row (packing.py), False if it is padded rows. rank: this
+    model: made by `empty_model`. device: for weights and batches. recompute: compute layers again in
+    backward. packs: True if a micro-batch is one row (packing.py), False if it is padded rows. rank: this
     rank, so that ranks draw different numbers for dropout. unreached: parameters without gradients, to which
     weight decay does not apply.
     """
@@ -68,7 +68,7 @@ class GenericModel:
         self.head = HeadLoss(model, self._outside)
 
     def for_engine(self) -> _C.CalledModel:
-        """Return the argument `model` of `_C.Engine`; the engine then owns this object."""
+        """Return `_C.Engine`'s argument `model`; the engine then owns this object."""
         return self._with_layout(self)
 
     def _with_layout(self, calls: GenericModel | None) -> _C.CalledModel:
@@ -93,7 +93,7 @@ class GenericModel:
         return [(at, part) for at, part in parts if part]
 
     def _parameters(self, nan: torch.Tensor) -> list[LayerParameters]:
-        """Replace the modules' parameters by views of the engine's units; return them for each of `units`."""
+        """Replace the modules' parameters by views into the engine's units; return them per unit."""
         parts: list[list[UnitParameters]] = [[] for _ in self.units]
         for trained, offsets in ((False, self.layout.frozen_places), (True, self.layout.places)):
             for index, (at, part) in enumerate(self.parts(trained=trained)):
@@ -197,7 +197,7 @@ class GenericModel:
 
 
 def weight_of(module: nn.Module) -> torch.Tensor:
-    """Return the weight of an embedding or a linear layer."""
+    """Return an embedding's or linear layer's weight."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     return weight

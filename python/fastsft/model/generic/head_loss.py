@@ -119,7 +119,7 @@ class HeadLoss:
 
 
 class Labels:
-    """Targets of a micro-batch: their indices in the model's flat rows, token ids, and loss weights."""
+    """A micro-batch's targets: their indices in the model's flat rows, token ids, and loss weights."""
 
     def __init__(self, batch: _C.Batch, token_indices: torch.Tensor, smoothing: float) -> None:
         self.token_indices = token_indices[batch.label_positions]

@@ -1,6 +1,6 @@
-"""Detection of model code that depends on a row's length in a way that a trial on short rows cannot show.
+"""Finds model code that depends on a row's length in a way that a trial on short rows cannot show.
 
-It parses the forward methods of the model's classes, and all methods and functions that they call.
+It parses the model classes' forward methods, and all methods and functions that they call.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _GIVEN = ("position_ids", "cache_position")
 def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int) -> str | None:
     """Return the reason why a trial says nothing about longer rows; None if it is valid for them.
 
-    model: the small model of the trial. seen: lines of code with ranges over the length that change no
-    result. length: tokens of the trial's row.
+    model: the trial's small model. seen: code lines with ranges over the length that change no result.
+    length: the trial row's tokens.
     """
     for function, owners in _functions(model):
         node = _node(function)
@@ -83,7 +83,7 @@ def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.M
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
-    """Yield the method `name` of the class and of its bases."""
+    """Yield the method `name` in the class and its bases."""
     for base in kind.__mro__:
         if (method := _own(vars(base).get(name))) is not None:
             yield method
@@ -95,7 +95,7 @@ def _follow(
     owners: list[nn.Module],
     functions: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Add a function of the model, and the functions that it calls, to `functions`."""
+    """Add a model function, and the functions that it calls, to `functions`."""
     if function in functions and all(owner in functions[function] for owner in owners[:1]):
         return
     functions[function] = [*functions.get(function, ()), *owners]
@@ -108,7 +108,7 @@ def _follow(
 
 
 def _own(value: object) -> FunctionType | None:
-    """Return `value` if it is a function in the model's files; None for functions of the libraries."""
+    """Return `value` if it is a function in the model's files; None for library functions."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType):
         return None
@@ -150,16 +150,16 @@ def _reads(node: ast.FunctionDef) -> list[_Read]:
 
 @dataclass
 class _Reader(ast.NodeVisitor):
-    """Collects the uses of lengths: of numbers from shapes, and of names computed from such numbers."""
+    """Collects uses of lengths: numbers from shapes, and names computed from such numbers."""
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _skipped: int = 0  # number of enclosing branches for an argument that is None
+    _skipped: int = 0  # enclosing branches for an argument that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Record variables that have lengths.
 
-        The result of a call is taken as a tensor, unless the function returns a number.
+        A call's result is taken as a tensor, unless the function returns a number.
         """
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
@@ -197,7 +197,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Collect comparisons of a length with a size."""
+        """Collect comparisons between a length and a size."""
         sides = [node.left, *node.comparators]
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and any(map(self._is_length, sides)):
             self._bound(node, sides)

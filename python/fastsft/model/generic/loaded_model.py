@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GenericLoadedModel(GenericBase, LoadedModel):
-    """A given object of any of transformers' causal language models, on any device.
+    """Any of transformers' causal language models, as a given object, on any device.
 
     When the engine is built, it copies the modules with their hooks and replaced methods.
     """
@@ -108,7 +108,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         return find_unreached(self._small, model, is_given=True)
 
     def _small(self, config: dict[str, Any]) -> PreTrainedModel:
-        """Make a small model of the module's class. NotPackedError if the module differs from its class."""
+        """Make a small model with the module's class. NotPackedError if the module differs from its class."""
         kind, configuration = type(self.module), type(self.module.config)
         small = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
         if differs_from_class(self.module, small):
@@ -136,7 +136,7 @@ def _is_changed(module: nn.Module) -> bool:
 
 
 def empty_copy(module: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Copy `module`, with parameters of `dtype` on the meta device."""
+    """Copy `module`, with `dtype` parameters on the meta device."""
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         empty = torch.empty(parameter.shape, dtype=dtype, device="meta")

@@ -1,4 +1,4 @@
-"""Estimate of a generic model's activation memory from its configuration."""
+"""Estimates a generic model's activation memory from its configuration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-# Activations of a block per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
+# A block's activations per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-_SCORES = 2  # without a fused kernel, attention keeps matrices of scores and of probabilities
+_SCORES = 2  # without a fused kernel, attention keeps score and probability matrices
 KEEPS_ALL = ("none", "selective")  # recompute policies for which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
-    """Sizes that determine the memory of a micro-batch.
+    """Sizes that determine a micro-batch's memory.
 
-    layout: the engine's units, for the memory of the state. hidden, inner, heads: sizes of a block. blocks:
-    number of blocks. vocab: rows of the embedding. outside: elements in unit 0. itemsize: bytes of an
-    element. summed: elements of the experts in a block to which peft adds adapters.
+    layout: the engine's units, for the state's memory. hidden, inner, heads: a block's sizes. blocks: how
+    many there are. vocab: embedding rows. outside: elements in unit 0. itemsize: bytes per element. summed:
+    elements in a block's experts to which peft adds adapters.
     """
 
     layout: _C.CalledModel
@@ -49,11 +49,11 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Return the bytes of unit 0, which stays gathered throughout a micro-batch."""
+        """Return the bytes in unit 0, which stays gathered throughout a micro-batch."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
-        """Return the bytes of a micro-batch by kind, if all its rows have the length `longest`."""
+        """Return a micro-batch's bytes by kind, if all its rows have the length `longest`."""
         block = tokens * (_HIDDEN_OF_BLOCK * self.hidden + _INNER_OF_BLOCK * self.inner) * self.itemsize
         block += _SCORES * self.heads * tokens * longest * self.itemsize
         inputs = self.blocks * tokens * self.hidden * self.itemsize

@@ -26,14 +26,14 @@ IMPLEMENTATIONS = ("sdpa", "eager")  # other implementations find packed sequenc
 
 
 class NotPackedError(RuntimeError):
-    """Error for a model that does not compute attention or its masks by the functions of this file."""
+    """Error for a model that does not compute attention or its masks by this file's functions."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
     """A micro-batch as one row: input_ids, attention_mask and position_ids [1, tokens].
 
-    token_indices: places in the row of the micro-batch's tokens. lengths: tokens of each conversation.
+    token_indices: where the micro-batch's tokens are in the row. lengths: each conversation's tokens.
     is_whole: True if no token is masked.
     """
 
@@ -57,7 +57,7 @@ class PackedBatch:
         return cls(ids[None], mask[None], positions[None], token_indices, [n for n in lengths if n], is_whole)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Return the arguments of the model, for a call within `packed`."""
+        """Return the model's arguments, for a call within `packed`."""
         return {
             "input_ids": self.input_ids,
             "attention_mask": self.attention_mask,
@@ -124,7 +124,7 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[tuple[PackedBatch, str]] = []  # batch of the current pass, and the model's implementation
+_state: list[tuple[PackedBatch, str]] = []  # the current pass's batch, and the model's implementation
 
 
 @cache
@@ -138,12 +138,12 @@ def _register() -> None:
 
 
 def _make_masks(**given: object) -> Masks:
-    """Make the masks of all conversations (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
+    """Make all conversations' masks (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, object] = {}  # by length: without masked tokens, masks of one length are equal
+    made: dict[int, object] = {}  # by length: without masked tokens, equally long masks are equal
     masks = []
     for length, keys in zip(
         batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True

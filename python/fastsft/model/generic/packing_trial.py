@@ -1,8 +1,7 @@
-"""Trials on a small model of the same class: can conversations be packed, and is its loss the usual one?
+"""Trials on a small model with the same class: can conversations be packed, and is its loss the usual one?
 
-Logits of a packed row are compared with those of each conversation alone. To find models that count positions
-over the whole row, ranges over the row's length are multiplied by a large number, which must not change the
-logits.
+Packed logits are compared with each conversation's own. To find models that count positions over the whole
+row, ranges over the row's length are multiplied by a large number, which must not change the logits.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 _LENGTHS = (19, 11, 26)  # each above every switch of a small model, and their sum above its positions
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
-_SHORT = 7  # tokens of a row, few enough that a single visible token changes the logits
+_SHORT = 7  # row length at which a single visible token changes the logits
 _CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more (3e-4 through BERT's 12 layers)
 _RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
 _STRIDE = 10_007  # larger than any size in a configuration
 _LENGTH, _MASKED = 9, 2
 _TOKENS_OF_STEP = 11  # targets in a step; more than the micro-batch has
 _LOSS_TOLERANCE = 2e-5
-_APART = 2e-4  # relative to the largest logit; the logits of different positions differ by more
+_APART = 2e-4  # relative to the largest logit; logits at different positions differ by more
 
 
 class NotCausalError(ValueError):
@@ -49,15 +48,15 @@ class KeptStateError(ValueError):
 
 
 class OtherLossError(ValueError):
-    """Error for a model whose own loss is not that of the next token."""
+    """Error for a model whose own loss is not the next token's."""
 
 
 def why_padded(make: Make, model: PreTrainedModel) -> str | None:
     """Return the reason why the model's conversations cannot be packed into a row; None if they can.
 
-    make: makes a model of the same class from a configuration, with parameters on the meta device.
+    make: makes a model with the same class from a configuration, with parameters on the meta device.
     NotCausalError if tokens attend to later tokens, KeptStateError if a call keeps state, OtherLossError if
-    the model's loss is not that of the next token.
+    the model's loss is not the next token's.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -169,7 +168,7 @@ def _logits_alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The tokens of a trial's micro-batch (see Rows)."""
+    """A trial's micro-batch tokens (see Rows)."""
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
@@ -180,7 +179,7 @@ class _Batch:
 def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
     """Make three random conversations.
 
-    masked: index of a token to which no token attends; None for no masked token.
+    masked: a token to which no token attends; None for no masked token.
     """
     ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
@@ -192,13 +191,13 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
 class MultipliedRanges(TorchFunctionMode):
     """Multiplies each range over `tokens` numbers, so that results that depend on it change or fail.
 
-    Even for a short row, this changes the results of a floor or window of thousands of tokens.
+    Even for a short row, this changes the results of a floor or window with thousands of tokens.
     """
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self._tokens = tokens
-        self.lines: set[CodeLine] = set()  # lines of code with ranges that were multiplied
+        self.lines: set[CodeLine] = set()  # code lines with ranges that were multiplied
 
     def __torch_function__(
         self, function: Any, types: Any, given: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -214,8 +213,8 @@ class MultipliedRanges(TorchFunctionMode):
 def check_loss(model: PreTrainedModel) -> None:
     """Raise OtherLossError if transformers' Trainer would train `model` with another loss.
 
-    A notice tells if the model's loss ignores the target count of the step. transformers' Trainer then adds
-    up the means of micro-batches, or averages them.
+    A notice tells if the model's loss ignores the step's target count. transformers' Trainer then adds up
+    micro-batch means, or averages them.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)
     ids = torch.randint(1, vocabulary, (1, _LENGTH))

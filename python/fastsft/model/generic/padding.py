@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """The tokens of a micro-batch: _C.Batch, or a trial's.
+    """A micro-batch's tokens: _C.Batch, or a trial's.
 
     input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. is_key: uint8 [tokens], or [0] if no
-    token is masked. max_seqlen: tokens of the longest conversation.
+    token is masked. max_seqlen: the longest conversation's tokens.
     """
 
     @property
@@ -41,7 +41,7 @@ class Rows(Protocol):
 class PaddedBatch:
     """A micro-batch as padded rows: input_ids and attention_mask [rows, width].
 
-    token_indices: places in the flat rows of the micro-batch's tokens.
+    token_indices: where the micro-batch's tokens are in the flat rows.
     """
 
     input_ids: torch.Tensor
@@ -66,12 +66,12 @@ class PaddedBatch:
         return cls(padded.view(rows, width), mask.view(rows, width), token_indices)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Return the arguments of the model."""
+        """Return the model's arguments."""
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
 
 
 def most_positions(model: PreTrainedModel) -> int | None:
-    """Return the number of positions if they are embedding rows; None if they are computed."""
+    """Return the position count if they are embedding rows; None if they are computed."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
     tables = [table for table in model.modules() if isinstance(table, nn.Embedding) and table is not tokens]
@@ -94,8 +94,7 @@ _POSITIONS = (
     "positions to the model; leave the column out, and pad rows on the right: masked tokens at the start of "
     "a row count as positions"
 )
-# In some models, a token all of whose keys are masked attends to padding, so that its loss depends on the
-# batch.
+# In some models, a token whose keys are all masked attends to padding, so that its loss depends on the batch.
 _FIRST = (
     "attention_mask: the row begins with masked tokens; with the generic engine leave those tokens out, or "
     "set their labels and the next one to -100"
@@ -105,7 +104,7 @@ _FIRST = (
 def check_rows_for(
     model: PreTrainedModel, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError, naming the row, if `model` cannot compute a row of `dataset`.
+    """Raise ValueError, naming the row, if `model` cannot compute a row in `dataset`.
 
     numbers: row numbers in the user's data. training: rows without targets are skipped.
     """

@@ -1,11 +1,11 @@
-"""Removal of peft's wrappers from parameter names."""
+"""Removes peft's wrappers from parameter names."""
 
 from __future__ import annotations
 
 import re
 
-# peft inserts base_layer into the names of adapted layers (for experts, once per adapted parameter), and
-# default into those of adapters.
+# peft inserts base_layer into adapted layers' names (for experts, once per adapted parameter), and default
+# into adapters' names.
 _LAYERS = re.compile(r"(?<=\.)base_layer\.(?=(?:base_layer\.)*[^.]+$)")
 _DEFAULT = re.compile(r"(?<=\.lora_[AB]\.)default\.(?=weight$)")
 

@@ -39,15 +39,15 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _POSITION = re.compile(
     r"position_embeddings|(n|max)_positions|n_ctx|seq_len|seq_length|context_length|max_length"
 )
-# Names of parameter sizes, layer counts and token ids, which are no switches.
+# Parameter sizes, layer counts and token ids, which are no switches.
 _NO_SWITCH = re.compile(
     r"(_ids?|_index|_token|_version|seed|theta|section)$|dim|rank|heads?$|width|experts|embed|hidden|"
     r"intermediate|vocab|ffn|kernel|layer|pattern|interval|period|offset|every|embd|inner|group"
 )
 _IS_SWITCH = re.compile(r"window|chunk|block|floor|topk|top_k|extent")
-_POSITIONS, _SWITCH = 32, 4  # largest number of positions, and largest value of any other switch
+_POSITIONS, _SWITCH = 32, 4  # largest position count, and largest value for any other switch
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_FEWEST_LAYERS = 8  # longer than most patterns in the code of a class
+_FEWEST_LAYERS = 8  # longer than most patterns in a class's code
 _NOT_SETTINGS = ("training", "forward")  # attributes that are no settings: the mode, and a Block's wrapper
 # Parts of attribute names for a layer's number.
 _LAYER_NUMBER = ("idx", "index", "layer_id", "block_id", "layer_num", "depth")
@@ -69,12 +69,12 @@ def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedM
 
 
 def smaller(config: Config, depth: int | None) -> dict[str, Any]:
-    """Return the configuration of a small model with the first `depth` layers; None: all layers."""
+    """Return a small model's configuration with the first `depth` layers; None: all layers."""
     count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
     kept = count if depth is None else min(depth, count)
     small: dict[str, Any] = {}
     for name, given in config.items():
-        if not isinstance(name, str):  # the keys of id2label are numbers
+        if not isinstance(name, str):  # id2label has numbers as keys
             small[name] = given
             continue
         value = _of_first_layers(given, count, kept) if kept < count else given
@@ -101,7 +101,7 @@ def _at_most(value: Any, most: int) -> Any:
 
 
 def _of_first_layers(value: Any, count: int, kept: int) -> Any:
-    """Shorten a list with an entry per layer, a list of layer numbers, or a mapping by layer number."""
+    """Shorten a list with an entry per layer, a list with layer numbers, or a mapping by layer number."""
     if isinstance(value, Mapping) and value and all(str(key).isdigit() for key in value):
         return {key: setting for key, setting in value.items() if int(key) < kept}
     if not isinstance(value, list):
@@ -119,7 +119,7 @@ def _make_small(make: Make, config: dict[str, Any]) -> PreTrainedModel:
 
 
 def _switches(config: Config, path: _Path = ()) -> Iterator[_Path]:
-    """Yield the paths in `config` of settings that may be switches."""
+    """Yield the paths in `config` to settings that may be switches."""
     for name, value in config.items():
         if not isinstance(name, str):
             continue
@@ -142,7 +142,7 @@ def _may_be_switch(name: str, value: Any) -> bool:
 def _reduce_switches(
     make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes
 ) -> dict[str, Any]:
-    """Reduce each of the `switches` to at most 4, unless that would change the shape of a parameter."""
+    """Reduce each of the `switches` to at most 4, unless that would change a parameter's shape."""
     changed = copy.deepcopy(config)
     for *path, name in switches:
         settings = reduce(getitem, path, changed)
@@ -174,7 +174,7 @@ def layers_with_all_kinds(model: PreTrainedModel) -> int:
 
 
 def has_kinds_of(small: PreTrainedModel, model: PreTrainedModel) -> bool:
-    """Return True if `small` has all layer kinds of `model`, apart from sizes."""
+    """Return True if `small` has all layer kinds in `model`, apart from sizes."""
     kinds: list[list[set[Hashable]]] = []
     for candidate in (small, model):
         count = _count(candidate)
@@ -214,7 +214,7 @@ def _kinds(model: PreTrainedModel, layers: nn.ModuleList, count: int, *, exact: 
 
 
 def _entry(values: list[Any], at: int, *, exact: bool) -> Hashable:
-    if values == list(range(len(values))):  # a list of layer numbers
+    if values == list(range(len(values))):  # a list with layer numbers
         return True
     return _value(values[at], exact=exact)
 

@@ -1,10 +1,9 @@
-"""Mapping of a transformers model's parameters to the tensors of its weight files.
+"""Maps a transformers model's parameters to the tensors of its weight files.
 
-In transformers 5 one parameter has all experts of a layer, some parameters are rows of a file's tensor, and
+In transformers 5 one parameter has all experts in a layer, some parameters are rows of a file's tensor, and
 names in memory differ from names in files. To find the mapping, transformers' own conversion for saving is
-called with tensors on the meta device; the resulting views show which elements become which tensor of the
-files. For the text decoder of a vision-text model, conversion and names are those of the whole model
-(WholeModel).
+called with tensors on the meta device; the resulting views show which elements become which file tensor. For
+a vision-text model's text decoder, conversion and names are the whole model's (WholeModel).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 _Shape = tuple[int, ...]
 _JOINING = (torch.cat, torch.concat, torch.concatenate)
-_ATTRIBUTE = "_fastsft_whole"  # attribute of the text decoder's model
+_ATTRIBUTE = "_fastsft_whole"  # attribute on the text decoder's model
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class FileTensor:
 
     @property
     def numel(self) -> int:
-        """Number of elements in the tensor."""
+        """Element count of the tensor."""
         return math.prod(self.shape)
 
     def part_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Return the tensor's part of `parameter`, or of a tensor of the same shape, as a view."""
+        """Return the tensor's part of `parameter`, or of a tensor with the same shape, as a view."""
         if tuple(parameter.shape) == self.shape:
             return parameter
         return parameter.view(-1).narrow(0, self.first, self.numel).view(self.shape)
@@ -58,8 +57,8 @@ class FileTensor:
 def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
     """Map each parameter to the file tensors that it consists of.
 
-    shapes: shapes of the parameters, in model order. ValueError if a parameter is not the concatenation of
-    file tensors.
+    shapes: parameter shapes, in model order. ValueError if a parameter is not the concatenation of file
+    tensors.
     """
     whole = whole_model(model)
     if whole is None:
@@ -95,7 +94,7 @@ def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def name_in_memory(model: PreTrainedModel, name: str) -> str:
-    """Return the name in memory of a tensor of the files; for a text decoder, its name in the whole model."""
+    """Return a file tensor's name in memory; for a text decoder, its name in the whole model."""
     whole = whole_model(model)
     return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
@@ -198,18 +197,18 @@ class _Tracer(torch.Tensor):
 class WholeModel:
     """The vision-text model around a text decoder, without weights.
 
-    in_files: names of all tensors in the files.
+    in_files: all tensor names in the files.
     """
 
     model: PreTrainedModel
     in_files: Collection[str]
 
     def name_in_memory(self, name: str) -> str:
-        """Return the name in `model` of a tensor of the files, by transformers' rules for loading."""
+        """Return a file tensor's name in `model`, by transformers' rules for loading."""
         return self._renamed(name)
 
     def name_in_files(self, in_memory: str, usual: str) -> str:
-        """Return the name in the files of the parameter `in_memory`, or of a part of it.
+        """Return the file name of the parameter `in_memory`, or its part.
 
         usual: the name under which transformers would save it.
         """
@@ -233,8 +232,8 @@ def whole_model(model: nn.Module) -> WholeModel | None:
 def as_part(text: PreTrainedModel, whole: WholeModel) -> PreTrainedModel:
     """Rename the modules in `text` as they are named in `whole`.
 
-    ValueError unless `whole` has exactly one module of the class of `text`, or one of the class of its
-    decoder and a head of the same name.
+    ValueError unless `whole` has exactly one module with `text`'s class, or one with its decoder's class and
+    a head with the same name.
     """
     if len(paths := _paths(whole.model, text)) == 1:
         part = _around(paths[0], text)
@@ -275,7 +274,7 @@ def _head(model: PreTrainedModel) -> str | None:
 
 
 def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
-    """Return transformers' function from the name of a file tensor to the name in `model`."""
+    """Return transformers' function from a file tensor's name to the name in `model`."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import (

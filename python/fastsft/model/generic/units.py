@@ -1,4 +1,4 @@
-"""Division of a transformers model's parameters into units: one per layer, and one for everything else."""
+"""Divides a transformers model's parameters into units: one per layer, and one for everything else."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ParameterInfo:
 
     name: its first name in the model. decays: True if transformers' Trainer applies weight decay. is_reached:
     True if it gets gradients from text. is_adapter: True if it is not in the model's files. is_constant: True
-    if it is in a trained unit, but never updated. buffer: dtype of a buffer; None for a parameter. owners:
-    all (module, attribute) that refer to it. stored: its tensors in engine and files.
+    if it is in a trained unit, but never updated. buffer: a buffer's dtype; None for a parameter. owners: all
+    (module, attribute) that refer to it. stored: its tensors in engine and files.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        """Number of elements in the parameter."""
+        """Element count of the parameter."""
         return math.prod(self.shape)
 
     @property
@@ -66,8 +66,8 @@ class ParameterInfo:
 class Unit:
     """Parameters that are gathered together.
 
-    block: module of the layer; None for unit 0. The trained parameters are one unit of the engine, and the
-    frozen ones another, which is never reduced.
+    block: the layer's module; None for unit 0. The trained parameters are one engine unit, and the frozen
+    parameters another, which is never reduced.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Unit:
 
 
 def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
-    """Return unit 0, with the parameters outside of all layers, and a unit for each layer in model order.
+    """Return unit 0, with the parameters outside all layers, and a unit for each layer in model order.
 
     Parameters that layers share, and tied weights, are in unit 0, once. Parameters without requires_grad and
     saved buffers are constant, or frozen if the model has adapters.
@@ -119,7 +119,7 @@ def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
 
 
 def _check_joined(units: list[Unit], kind: str) -> None:
-    """Raise ValueError if the parts of a file tensor are trained in different ways."""
+    """Raise ValueError if a file tensor's parts are trained in different ways."""
     seen: dict[str, tuple[object, ...]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -145,7 +145,7 @@ def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def decaying_names(model: PreTrainedModel) -> set[str]:
-    """Return the names of parameters with weight decay, by the rule of transformers' Trainer."""
+    """Return the parameter names with weight decay, by the rule of transformers' Trainer."""
     from transformers.trainer_pt_utils import get_parameter_names
 
     return set(get_parameter_names(model, [nn.LayerNorm], _NO_DECAY))

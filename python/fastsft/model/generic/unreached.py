@@ -17,7 +17,7 @@ from fastsft.model.generic.small_model import Make, small_model_of_all_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_ROWS, _LENGTH = 8, 24  # enough tokens to reach every expert, within the positions of a small model
+_ROWS, _LENGTH = 8, 24  # enough tokens to reach every expert, within a small model's positions
 _OF_EXPERT = re.compile(r"(\.\d+\..*)\.\d+\.")  # a numbered module in a numbered layer
 _NUMBER = re.compile(r"\.\d+\.")
 _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
@@ -27,7 +27,7 @@ _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
 class Unreached:
     """Parameters that get no gradient from text.
 
-    names: as in the model without adapters. parts: modules all of whose parameters are in `names`. fault: the
+    names: as in the model without adapters. parts: modules whose parameters are all in `names`. fault: the
     reason why the trial failed, in which case `names` is empty.
     """
 
@@ -36,15 +36,15 @@ class Unreached:
     fault: str = ""
 
     def has(self, name: str) -> bool:
-        """Return True for a name in `names`, and for an adapter of such a weight."""
+        """Return True for a name in `names`, and for such a weight's adapter."""
         return name in self.names or _OF_ADAPTER.sub(".weight", name) in self.names
 
 
 def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False) -> Unreached:
     """Find the model's parameters for which transformers' Trainer has no gradient.
 
-    make: makes a model of the same class from a configuration, with parameters on the meta device. is_given:
-    `model` may have additional modules that its class does not make and does not call.
+    make: makes a model with the same class from a configuration, with parameters on the meta device.
+    is_given: `model` may have additional modules that its class does not make and does not call.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -59,7 +59,7 @@ def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False
 
 
 def _outermost(name: str, others: list[str]) -> str:
-    """Return the outermost module of `name` without any of `others`, with * for numbers; else `name`."""
+    """Return the outermost module in `name` without any from `others`, with * for numbers; else `name`."""
     ends = [at for at, sign in enumerate(name) if sign == "."]
     paths = (name[:end] for end in ends if not any(other.startswith(name[: end + 1]) for other in others))
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", next(paths, name))
@@ -78,7 +78,7 @@ def _without_gradient(model: PreTrainedModel) -> list[str]:
 def _of_experts(names: Collection[str], model: PreTrainedModel) -> list[str]:
     """Return the `names` that belong to experts.
 
-    The trial missed them only by chance, because it reached other experts of the same list.
+    The trial missed them only by chance, because it reached other experts in the same list.
     """
     named = model.named_parameters()
     reached = {_unnumbered(name) for name, parameter in named if parameter.grad is not None}

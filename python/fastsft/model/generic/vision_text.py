@@ -23,7 +23,7 @@ from fastsft.runtime.regular_files import file_inside, read_text
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Files of processors, without which transformers does not open a vision-text model.
+# Processor files, without which transformers does not open a vision-text model.
 _PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",
@@ -55,7 +55,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The line about the engine on the start page, with the numbers of trained and frozen parameters."""
+        """The line about the engine on the start page, with trained and frozen parameter counts."""
         rest = sum(entry.count for entry in self.carried())
         trained = sum(info.numel for info in self._parameters())
         return (
@@ -101,7 +101,7 @@ class VisionTextModel(GenericCausalLM):
         pass  # `engine_words` reports the rest on the start page
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Make saves also keep the dtypes of trained tensors that differ from that of most tensors."""
+        """Make saves keep each trained tensor's dtype if it differs from the most frequent dtype."""
         super()._keep_rest(engine)
         for name, in_file in self._match.names.items() if self._keeps_types else ():
             dtype = DTYPES.get(self._files.tensors[in_file].dtype)
@@ -113,7 +113,7 @@ class VisionTextModel(GenericCausalLM):
 
     @cached_property
     def _in_files(self) -> frozenset[str]:
-        """Names of tensors in the files; empty if there is only a configuration, as for a plan."""
+        """Tensor names in the files; empty if there is only a configuration, as for a plan."""
         try:
             return frozenset(self._files.tensors)
         except ValueError:
@@ -126,7 +126,7 @@ class VisionTextModel(GenericCausalLM):
 
 
 def _for_installed(config: ModelConfig) -> dict[str, Any]:
-    """Return `config` with its text configuration in the keys of the installed transformers."""
+    """Return `config` with its text configuration in the installed transformers' keys."""
     text, is_older = config.get("text_config"), int(transformers.__version__.split(".")[0]) < 5
     if (
         not is_older

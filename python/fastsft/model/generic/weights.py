@@ -1,7 +1,7 @@
-"""Weight files of a generic model: matched to its tensors by name, loaded, and copied into saves.
+"""A generic model's weight files: matched to its tensors by name, loaded, and copied into saves.
 
-A name in the files may or may not have the base model's prefix, may be another name of a tied tensor, and may
-be renamed by transformers on loading.
+A name in the files may or may not have the base model's prefix, may be a tied tensor's other name, and may be
+renamed by transformers on loading.
 """
 
 from __future__ import annotations
@@ -64,13 +64,12 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
 
 @dataclass
 class NameMatch:
-    """The tensors of weight files by their use.
+    """Weight file tensors by their use.
 
-    names: name in the model to name in the files. buffers: the same for integer buffers. copies: pairs of a
-    file's name in `names` and a further file name of the same tied tensor. tables: names of tensors that the
-    model computes. ignored: names that transformers ignores. carried: names that the model does not have,
-    saved unchanged. without_place: second names of tensors in `names`. missing: integer buffers that no file
-    has.
+    names: name in the model to name in the files. buffers: the same for integer buffers. copies: pairs (file
+    name in `names`, further file name for the same tied tensor). tables: tensors that the model computes.
+    ignored: names that transformers ignores. carried: names that the model does not have, saved unchanged.
+    without_place: second names of tensors in `names`. missing: integer buffers that no file has.
     """
 
     names: dict[str, str]
@@ -84,7 +83,7 @@ class NameMatch:
 
 
 def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> NameMatch:
-    """Match all names in `stored`, those of the weight files, to the tensors of the model."""
+    """Match all names that weight files have (`stored`) to the model's tensors."""
     match = NameMatch(tensor_names(model, units, stored))
     prefix, tied = _prefix(model), aliases(model, units)
     for name, in_files in buffer_names(model).items():
@@ -126,7 +125,7 @@ def _prefix(model: PreTrainedModel) -> str:
 
 
 def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
-    """Map the names of the model's tensors that `stored` has to the names in `stored`."""
+    """Map the model's tensor names that `stored` has to the names in `stored`."""
     prefix = _prefix(model)
     by_memory = {name_in_memory(model, name): name for name in stored}
     aliases_of: dict[str, list[str]] = {}
@@ -151,7 +150,7 @@ def spellings(name: str, prefix: str) -> list[str]:
 
 
 def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
-    """Map further names of tied tensors to the name under which the tensor is trained and saved."""
+    """Map tied tensors' further names to the name under which the tensor is trained and saved."""
     names_of: dict[int, dict[str, str]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -167,7 +166,7 @@ def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
-    """Return True for a buffer that the model computes, and that some releases of transformers saved."""
+    """Return True for a buffer that the model computes, and that some transformers releases saved."""
     buffers = {buffer for buffer, _ in model.named_buffers()}
     return any(spelling in buffers for spelling in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
@@ -175,7 +174,7 @@ def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
 
 
 class GenericForm:
-    """The WeightForm of a generic model.
+    """A generic model's WeightForm.
 
     meta: the model without weights.
     """
@@ -204,13 +203,13 @@ class GenericForm:
 
 
 def parameter_shapes(meta: GenericModel) -> list[tuple[str, list[int]]]:
-    """Return names and shapes of the file tensors in unit order, without adapters."""
+    """Return the file tensors' names and shapes in unit order, without adapters."""
     infos = (info for unit in meta.units for info in unit.parameters if not info.is_adapter)
     return [(tensor.name, list(tensor.shape)) for info in infos for tensor in info.tensors]
 
 
 def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
-    """Return the layouts of the trained units, without digests."""
+    """Return the trained units' layouts, without digests."""
     layouts: list[UnitLayout] = []
     for (at, part), offsets in zip(meta.parts(trained=True), meta.layout.places, strict=True):
         sizes = {tensor.name: tensor.numel for info in part for tensor in info.tensors}
@@ -221,7 +220,7 @@ def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
 
 
 def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
-    """Make saves include the tensors of `stored` whose names are in `names`.
+    """Make saves include the tensors in `stored` whose names are in `names`.
 
     Safetensors files stay open and are read at each save; pickled tensors are kept in memory.
     """
@@ -241,7 +240,7 @@ def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
 
 
 def tell_rest(carried: Sequence[str], ignored: Sequence[str], kind: str) -> None:
-    """Print notices about tensors of the files that the class `kind` does not have, or ignores."""
+    """Print notices about file tensors that the class `kind` does not have, or ignores."""
     if carried:
         tell(f"{kind} has no place for {_listed(carried)}: not trained, and saved as in the files")
     if ignored:
