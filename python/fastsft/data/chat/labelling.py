@@ -100,8 +100,8 @@ def make_labeller(
     """Return the labeller for a native tokenizer, which makes rows of at most `max_length` ids.
 
     pad_id: id of the padding; -1 for none (spans only). tokenizer: the Python object that `native` belongs
-    to, whose own chat template may be used. num_threads: 0 for all of the rank's threads. self_test: refuse a
-    template whose labels of a probe are wrong (template_check.py). prompts: with the model's own template,
+    to, whose own chat template may be used. num_threads: 0 for one per core, at most eight. self_test: refuse
+    a template whose labels of a probe are wrong (template_check.py). prompts: with the model's own template,
     render only the tokens before a record's last reply (`ModelTemplate.prompts`).
 
     ValueError for contradicting options, an unknown template, and a tokenizer that the policy cannot use.
