@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 occupy_closed()
 
-# Modules of names that are loaded at first use. fastsft.train is not listed: a function would hide the module.
+# Modules of names that are loaded at first use. `train` is not listed, as the function would hide the module.
 _HOMES = {
     "CausalLM": "model.causal_lm",
     "DataArguments": "arguments",

@@ -59,7 +59,7 @@ class _Place(DistributedState):
 
 
 class Accelerator(_Place):
-    """Stand-in for accelerate's class: numbers of this rank, a barrier, and methods that scripts call to save.
+    """Stand-in for accelerate's class: numbers of this rank, a barrier, and methods that scripts use to save.
 
     uses_fsdp: whether --fsdp asks for sharding. Setting an attribute raises ValueError.
     """

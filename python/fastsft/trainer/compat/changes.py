@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastsft.trainer.planner import Planner
     from fastsft.trainer.setup import Setup
 
-# Arguments that cannot change after the constructor, whose engine, process groups, rows or trackers need them.
+# Arguments that cannot change after the constructor: engine, process groups, rows or trackers need them.
 _READ_BY_CONSTRUCTOR = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
     "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",

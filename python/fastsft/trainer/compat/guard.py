@@ -42,7 +42,7 @@ _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
 # Events after which library functions are checked, too.
 _WITH_LIBRARIES = (*_WITH_CLASSES, "on_pre_optimizer_step", "on_step_end")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
-# Events next to which transformers calls the modules: after them, the modules are checked for hooks and patches.
+# Events next to which transformers calls the modules. After them, the modules are checked for patches.
 _WITH_MODULES = ("on_step_begin", "on_substep_end", "on_prediction_step")
 _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
 # Events at which the parameters have gradients in transformers.
