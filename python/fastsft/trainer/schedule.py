@@ -15,7 +15,7 @@ from fastsft.arguments.resolve.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """A learning-rate schedule."""
+    """Maps each step of a run to its learning rate."""
 
     def rate(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
