@@ -49,7 +49,8 @@ class Rows:
 class Engine:
     """A fake engine that records its steps.
 
-    The loss of a token of row r is 1 + r / 100, halved by every step. behind: number of newest results that `take_results` keeps back, as on a GPU.
+    The loss of a token of row r is 1 + r / 100, halved by every step. behind: number of newest results that
+    `take_results` keeps back, as on a GPU.
     """
 
     num_parameters = 1000
