@@ -55,7 +55,7 @@ class TrainerState:
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:
-        """Return `to_json` as text: indent 2, sorted keys, newline at the end."""
+        """Return the content of trainer_state.json as text: indent 2, sorted keys, newline at the end."""
         return json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n"
 
     def save_to_json(self, path: str | Path) -> None:

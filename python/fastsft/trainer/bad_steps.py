@@ -161,7 +161,7 @@ def check_replicas(engine: _C.Engine, step: int) -> None:
 
 
 def deviating(copies: dict[int, int]) -> list[int]:
-    """Ranks whose copy is not that of the majority; without a majority all of them."""
+    """Return the ranks whose value in `copies` differs from the majority's; all ranks if there is none."""
     value, count = Counter(copies.values()).most_common(1)[0]
     if count == len(copies):
         return []
@@ -192,7 +192,7 @@ class LossScale:
         self.schedule_lag = 0
         self._holds_schedule = args.optim != "adamw_torch_fused"
         self._window = int(args.loss_scale_window)
-        self._good_steps = 0  # since the scale last changed
+        self._good_steps = 0  # finite steps since the scale last changed
 
     def absorbs(self, step: int, result: _C.StepResult, limit: float) -> bool:
         """Adjust the scale to the result of `step`; return True for an overflow, which lowers the scale.

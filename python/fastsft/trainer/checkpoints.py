@@ -119,7 +119,7 @@ class PendingWork:
         self.evaluate, self.save, self.log_entries = True, save, log_entries
 
     def end_evaluation(self) -> None:
-        """Note that the results of the evaluation count."""
+        """Note that the evaluation is done, so that its results count."""
         self.evaluate, self.save, self.log_entries = False, False, None
 
 

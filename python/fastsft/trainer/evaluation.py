@@ -114,7 +114,7 @@ def _token_losses(
     find_packed: bool,
 ) -> float:
     """Return the summed token losses of `batch`."""
-    assert rows.native is not None  # read before they are evaluated
+    assert rows.native is not None  # rows are read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
         rows.native,

@@ -146,7 +146,7 @@ class Evaluator:
                 known = ", ".join(sets) or "none"
                 raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
             rows = self.rows.get(dataset) if isinstance(self.rows, dict) else None
-            # A script may have put another set under the name since.
+            # A script may have replaced the data set of this name after its rows were read.
             return rows if rows is not None and rows.source is sets[dataset] else self._rows_of(sets[dataset])
         if dataset is not None:
             return self._rows_of(dataset)

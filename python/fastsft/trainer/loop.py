@@ -103,7 +103,7 @@ def log_evaluate_save(run: Run) -> None:
     except (NotFiniteError, RollBackError):
         run.control.agree(logged=True)  # the other ranks wait in `agree`; they raise at the next collective
         raise
-    if run.control.agree(logged=logged):  # callbacks of some ranks alone asked for a log
+    if run.control.agree(logged=logged):  # only some ranks' callbacks asked for a log
         run.events.control.should_log = not logged
         log(run)
         run.control.agree()

@@ -147,7 +147,7 @@ def check_predictions(rows: TokenRows, vocab_size: int) -> None:
 
 
 def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
-    """Raise ValueError if all rows do not fit into `memory` bytes."""
+    """Raise ValueError if `num_rows` rows of `bytes_of_row` bytes do not fit into `memory` bytes."""
     needed = bytes_of_row * num_rows
     if needed > memory:
         raise ValueError(

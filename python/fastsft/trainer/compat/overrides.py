@@ -138,7 +138,7 @@ def check_autocast() -> None:
 
 
 def check_patched_trainer() -> None:
-    """Raise ValueError if a script has replaced a method of transformers' Trainer that its step calls."""
+    """Raise ValueError if a script has replaced a method of transformers' Trainer that it calls in a step."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
         value = vars(trainer).get(name)
