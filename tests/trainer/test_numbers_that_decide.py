@@ -1,4 +1,4 @@
-"""Evaluations and steps without targets, and losses that are not finite: told, and deciding nothing."""
+"""Losses without targets, or that are not finite, cause a line and decide nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """The row without a token to learn, as of a prompt that fills it."""
+    """Return a copy of the row without targets, as if its prompt filled it."""
     return {**item, "labels": np.full_like(item["labels"], -100)}
 
 
@@ -49,7 +49,7 @@ def arguments(folder: Path, **more: Any) -> TrainingArguments:
 
 
 def batch_losses(directory: Path, items: list[dict[str, Any]], batch: int) -> list[float]:
-    """Of each row its batch's mean cross entropy, by transformers; NaN of a batch without targets."""
+    """Return the mean cross entropy of each row's batch, by transformers; NaN if the batch has no target."""
     from transformers import LlamaForCausalLM
 
     model, losses = LlamaForCausalLM.from_pretrained(directory), []
@@ -151,7 +151,7 @@ def test_nan_saves_no_best(model: Path, tmp_path: Path) -> None:
 
 
 def test_nan_lowers_no_rate(model: Path, tmp_path: Path) -> None:
-    """torch's plateau counts a NaN as a bad evaluation: with patience 0 each one would halve the rate."""
+    """torch's plateau counts a NaN as a bad evaluation; with patience 0, each NaN would halve the rate."""
     kind = {
         "lr_scheduler_type": "reduce_lr_on_plateau",
         "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5},
@@ -169,7 +169,7 @@ def test_nan_stops_no_run(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_metric_of_a_script_that_is_not_finite(model: Path, tmp_path: Path, value: float) -> None:
-    """The third evaluation is finite, and the best one whatever its value."""
+    """Only the third evaluation is finite, so that it is the best one whatever its value."""
     found = iter([value, value, 0.25, value])
     with collected() as said:
         trainer = Trainer(
@@ -212,7 +212,7 @@ def logged_losses(trainer: Trainer) -> list[float]:
 
 
 def test_a_step_without_targets_is_no_best_loss(model: Path, tmp_path: Path) -> None:
-    """The log has 0.0, as transformers' (docs/spec/trainer_semantics.md, section 7)."""
+    """The step's logged loss is 0.0, as in transformers (docs/spec/trainer_semantics.md, section 7)."""
     trainer, said = plain_run(model, tmp_path, rows_with_bare(0, 3))
     losses = logged_losses(trainer)
     assert losses[0] == losses[3] == 0.0
@@ -266,7 +266,7 @@ def test_a_run_that_learns_is_not_warned_of(model: Path, tmp_path: Path) -> None
 
 
 def test_gradients_of_exactly_0(model: Path, tmp_path: Path) -> None:
-    """A head of 0 hands no gradient on, and a final norm of 0 gives the head none."""
+    """With a zero head, no gradient reaches the layers; with a zero final norm, none reaches the head."""
     directory = write_model(tmp_path / "dead", "untied")
     weights = load_file(directory / "model.safetensors")
     weights["lm_head.weight"].zero_()

@@ -171,7 +171,7 @@ def test_a_group_without_labels_is_a_step_with_loss_zero(tmp_path):
 
 
 class Events(TrainerCallback):
-    """Remembers what it was told."""
+    """Records the events that it gets."""
 
     def __init__(self):
         self.names = []

@@ -1,4 +1,4 @@
-"""Preparation of a run, up to model and labelled rows: the first half of `train()`."""
+"""The first half of `train()`: prepares a run, up to the model and the labelled rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunConfig:
-    """All arguments of a run. files: its data files; None if a script reads the data itself."""
+    """All arguments of a run.
+
+    settings: data arguments as fastsft's DataArguments. files: the same, or None if a script reads the data
+    itself.
+    """
 
     model_args: ModelArguments
     data_args: DataArguments
@@ -58,7 +62,7 @@ class RunConfig:
 
 @dataclass
 class LoadedData:
-    """The tokenizer and the data sets of a run; sets: arguments of the Trainer by name."""
+    """The tokenizer and the data sets of a run. sets: the data arguments of Trainer, by name."""
 
     tokenizer: Any
     sets: dict[str, Any]
@@ -103,7 +107,7 @@ def start_ranks(config: RunConfig) -> None:
 
 
 def load_model(config: RunConfig) -> CausalLM:
-    """Open the model directory, and prepare `output_dir`. ValueError for models that cannot be trained."""
+    """Open the model directory, and prepare `output_dir`. ValueError if the model cannot be trained."""
     args, lora_args = config.args, config.lora_args
     model = open_model(
         config.model_args.model_name_or_path or "", lora_args, args.cache_dir, args.seed, args.engine,
@@ -120,7 +124,7 @@ def load_data(
     make_data_module: Callable[..., dict[str, Any]],
     say: Callable[[str], None],
 ) -> LoadedData:
-    """Make the tokenizer and the labelled rows, and say what they are. Collective.
+    """Make the tokenizer and the labelled rows, and print a summary of them. Collective.
 
     make_data_module, say: FastChat's make_supervised_data_module and rank0_print, which a script may have
     replaced.
@@ -150,7 +154,7 @@ def load_data(
 
 
 def check_evaluation(args: TrainingArguments, data: LoadedData) -> None:
-    """Turn evaluation off if there is no data for it; warn about data on which nothing evaluates."""
+    """Turn evaluation off if there is no data for it; warn if there is data, but no evaluation."""
     if data.sets.get("eval_dataset") is None:
         disable_evaluation(args)
     else:
