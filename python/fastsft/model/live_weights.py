@@ -78,7 +78,7 @@ class LiveWeights:
     def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
         """Watch the parameters.
 
-        digests: those for their values. is_stale: True if the engine has other weights.
+        digests: the values' digests. is_stale: True if the engine has other weights.
         """
         self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}

@@ -238,7 +238,7 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 class WeightForm(Protocol):
     """Weight file tensors compared with a model's.
 
-    names: the model's tensor names to the files'.
+    names: maps a tensor's name in the model to its name in the files.
     """
 
     names: dict[str, str]

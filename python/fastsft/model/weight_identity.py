@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILES, VALUES = "files", "values"  # digest kinds: samples from a directory's tensors, or all values
 _BLOCK, _BLOCKS = 4096, 4  # sample bytes, and number of evenly spread samples per tensor
-_MODULE = "module"  # attribute that models have with a module in memory
+_MODULE = "module"  # attribute of a model that has its module in memory
 
 
 def base_identity(kind: str, types: Iterable[str], digest: str) -> str:

@@ -125,7 +125,7 @@ def _hides(name: str, value: object, bases: Sequence[type]) -> bool:
 
 
 def _missing(owner: type) -> Iterator[Method]:
-    """Yield methods that a script has deleted, so that the a base class's methods are called instead."""
+    """Yield methods that a script has deleted, so that a base class's methods are called instead."""
     if owner.__module__ not in sys.modules:
         return
     prefix = f"{owner.__qualname__}."
