@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Run:
     """Owns the state and the parts of one call of `train()`. A new Trainer has a run that has not begun.
 
-    log, evaluate, save: methods of the Trainer, which a subclass may override. resumed_states, foreign_states:
+    log, evaluate, save: methods of the Trainer, for subclasses to override. resumed_states, foreign_states:
     random states of the checkpoint, from fastsft or transformers; kept until the first epoch takes them.
     refused_stop: returns the message about a script's stop that the run cannot follow, or None. keep_paths:
     makes relative paths absolute after a script's os.chdir (both: compat/guard.py).
