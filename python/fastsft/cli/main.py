@@ -43,7 +43,7 @@ COMMANDS = {
 }
 
 MODULES = ("train", "train_mem", "train_xformers")
-_RUNS = ("train", "demo")  # commands that print a log; others print a result
+_RUNS = ("train", "demo")  # commands that print a log; the other commands print a result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,21 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    if arguments is None:  # this process runs the command alone
+    if arguments is None:  # called as a program: this process runs this one command and exits
         end_at_interrupt()
     module, _, function = COMMANDS[parsed.command][0].rpartition(".")
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
         no_script_runs()
-        gc.freeze()  # as run_script does
+        gc.freeze()  # shortens collections, as in run_script
     try:
         with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():
             return int(run(parsed.rest))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # at exit the interpreter would flush the stream again
+    except BrokenPipeError:  # otherwise the interpreter would flush the stream at exit, and fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -96,7 +96,7 @@ def _unknown(command: str) -> str:
 
 
 def print_path(arguments: Sequence[str]) -> int:
-    """Print a training module's absolute path, for launchers that need a path."""
+    """Print the absolute path of a training module, for launchers that need a path."""
     parser = CommandParser(
         prog="fastsft path",
         description='The file of a training module: torchrun "$(fastsft path train_mem)" FLAGS',
@@ -108,7 +108,7 @@ def print_path(arguments: Sequence[str]) -> int:
 
 
 def version() -> str:
-    """Return the installed version; a source tree that was not installed has none."""
+    """Return the installed version, or a text saying that this source tree is not installed."""
     try:
         return importlib.metadata.version("fastsft")
     except importlib.metadata.PackageNotFoundError:
