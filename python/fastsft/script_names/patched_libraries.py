@@ -106,7 +106,7 @@ def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
 
 
 def replaced_nothing(name: str, kernel: str) -> None:
-    """Warn once that FastChat's patch function `name`, which sets attention to `kernel`, has no effect here."""
+    """Warn once that FastChat's patch `name`, which would set attention to `kernel`, has no effect here."""
     warn_once(
         f"{name}: nothing was replaced. fastsft's engine computes exact attention without padding by itself; "
         f"a model of transformers that something else trains keeps its own: for {kernel} there, load "

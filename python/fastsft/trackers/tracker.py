@@ -49,7 +49,7 @@ class Tracker(TrainerCallback):
     library: ClassVar[str]
     _current: ClassVar[
         dict[str, Tracker]
-    ] = {}  # name -> the tracker that owns its library's current run
+    ] = {}  # tracker name -> the tracker that owns its library's current run
 
     def __init__(self) -> None:
         self._is_open = self._is_off = self._trains = False
@@ -164,7 +164,7 @@ class Tracker(TrainerCallback):
 
 
 def number(value: object) -> float | None:
-    """Return `value` as a number if it is a Python or numpy number or a tensor with one element; else None."""
+    """Return `value` as a number if it is a Python or numpy number, or a one-element tensor; else None."""
     if isinstance(value, int | float):
         return value
     try:
