@@ -99,7 +99,7 @@ class DataArguments(RecordsGiven):
 
 
 def check_share(max_dropped: float) -> None:
-    """Raise ValueError unless --max_dropped is a share from 0 to 1."""
+    """Raise ValueError unless --max_dropped is between 0 and 1."""
     if not 0 <= max_dropped <= 1:
         percent = f"; {max_dropped:g} % is {max_dropped / 100:g}" if 1 < max_dropped <= 100 else ""
         raise ValueError(f"--max_dropped: expected a share from 0 to 1, got {max_dropped:g}{percent}")

@@ -60,7 +60,7 @@ def optimizer_of(args: EngineFlags) -> str:
 
 
 def optimizer_state_bytes(args: EngineFlags) -> float:
-    """Return the bytes of optimizer state per parameter; for adafactor, it is a likely upper bound."""
+    """Return optimizer state bytes per parameter; for adafactor, a likely upper bound."""
     moment = {"float32": 4, "bfloat16": 2}[args.optim_dtype]
     kinds = {"adamw": 2.0 * moment, "adamw_8bit": 2 + 8 / 256, "sgd": 0.0, "adafactor": 1.0}
     return kinds[optimizer_of(args)]

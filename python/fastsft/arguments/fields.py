@@ -86,7 +86,7 @@ class ArgumentFields(
 
     @property
     def local_process_index(self) -> int:
-        """Local rank of this process."""
+        """This process's local rank."""
         return launch().local_rank
 
     @property
@@ -191,7 +191,7 @@ class ArgumentFields(
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of warm-up steps; a share of the steps is rounded up.
+        """Return how many warm-up steps there are; a share of the steps is rounded up.
 
         See docs/spec/trainer_semantics.md, section 12.
         """

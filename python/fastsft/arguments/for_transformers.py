@@ -259,7 +259,7 @@ class DistributedState:
 
     @property
     def local_process_index(self) -> int:
-        """Local rank of this process."""
+        """This process's local rank."""
         return self.place.local_rank
 
     @property

@@ -56,7 +56,7 @@ def as_arguments(args: object) -> TrainingArguments:
 
 
 def sync_from_source(args: TrainingArguments) -> None:
-    """Update `args` if a script has changed the transformers.TrainingArguments from which it was made.
+    """Update `args` if a script has changed the transformers.TrainingArguments behind `args`.
 
     ValueError as in `as_arguments`.
     """
@@ -99,7 +99,7 @@ def _snapshot(source: object) -> dict[str, Any]:
 def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
     """True if no attribute has changed since the snapshot `seen`.
 
-    It is called after every event, so it compares identities where possible, which is fast.
+    The function is called after every event, so it compares identities where possible, which is fast.
     """
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip

@@ -98,7 +98,7 @@ def made_with(kind: type[T], values: Mapping[str, Any], given: Mapping[str, str]
 
 
 def values_of(args: object, declared: type[DataclassInstance]) -> dict[str, Any]:
-    """Return the values in `args` of the fields of `declared`, with lists and dictionaries copied."""
+    """Return the values in `args` for `declared`'s fields, with lists and dictionaries copied."""
     return {name: _copied(getattr(args, name)) for name in _names(declared)}
 
 

@@ -35,7 +35,7 @@ _TITLES = {
     "faults": "faults: bad numbers, stuck ranks",
     "hub": "hub: uploads",
 }
-# Flags that `--help` without a word prints, by subject. It may differ from the subject of the flag's class.
+# Flags that `--help` without a word prints, by subject. The subject of the flag's class may differ.
 COMMON = {
     "model": "model_name_or_path padding_side cache_dir",
     "data": "data_path eval_data_path mask_policy template train_turns role_map on_bad_sample max_dropped "
@@ -217,7 +217,7 @@ class ArgumentRow:
 
 
 def argument_rows() -> list[ArgumentRow]:
-    """Return all arguments: those of model, data and LoRA, then those of TrainingArguments by subject."""
+    """Return all arguments: for model, data and LoRA, then from TrainingArguments by subject."""
     return [row for kind in _subjects() for row in _rows_of(kind)]
 
 

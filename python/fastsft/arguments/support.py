@@ -36,7 +36,8 @@ class Support(StrEnum):
 class ArgSupport(str):
     """Help text of a field, which also has the field's treatment.
 
-    It is a string, because HfArgumentParser passes a field's metadata to argparse, which accepts only `help`.
+    The class is a string, because HfArgumentParser passes a field's metadata to argparse, which accepts only
+    `help`.
     """
 
     treatment: Support
@@ -63,7 +64,7 @@ class ArgSupport(str):
 def supported(default: T, text: str, remark: str = "") -> T:
     """Declare a supported field.
 
-    text: help text. remark: limits of the support, for the table of arguments.
+    text: help text. remark: limits, for the argument table.
     """
     return _field(default, ArgSupport(text, remark=remark))
 
@@ -112,7 +113,7 @@ def support_of(field: dataclasses.Field[Any]) -> ArgSupport:
 
 
 def apply_support(args: object, declared: type[DataclassInstance]) -> None:
-    """Convert values to the types of their fields, and warn of ignored fields.
+    """Convert values to their fields' types, and warn about ignored fields.
 
     declared: the class that declares fastsft's fields. If a subclass declares a field again, this changes
     neither its meaning nor its treatment. ValueError for rejected values, and for values that a field cannot

@@ -67,7 +67,7 @@ _MEMBER_NAMES = {"reduce_lr_on_plateau": "REDUCE_ON_PLATEAU", "adamw_bnb_8bit": 
 
 
 def checked_value(declared: type, name: str, value: object) -> object:
-    """Convert `value` to the type of the field `name`, and check its range; paths become strings.
+    """Convert `value` to the type that the field `name` has, and check its range; paths become strings.
 
     None is kept for booleans, and if the field's type includes None. ValueError for a wrong type or range.
     """
@@ -88,7 +88,7 @@ def checked_value(declared: type, name: str, value: object) -> object:
 
 
 def check_choice(declared: type, name: str, value: object) -> None:
-    """Raise ValueError if the type of the field `name` is a Literal to which `value` does not belong.
+    """Raise ValueError if the field `name` is a Literal, and `value` is not among its members.
 
     None is always allowed.
     """
@@ -249,7 +249,7 @@ class Choice(str):
 
     @property
     def name(self) -> str:
-        """The name of the member in transformers, such as STEPS."""
+        """transformers' name for the member, such as STEPS."""
         return _MEMBER_NAMES.get(self, self.upper())
 
 

@@ -149,7 +149,7 @@ class Talk:
         return 0
 
     def _keep(self, text: str) -> None:
-        """Add the reply to the conversation; if the template rejects it, drop the reply and its question."""
+        """Add the reply to the conversation; drop a reply that the template rejects, and its question."""
         prompts = self._model.prompts
         reply = {"role": "assistant", "content": prompts.content(text)}
         if not reply["content"]:

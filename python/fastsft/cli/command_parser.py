@@ -53,7 +53,7 @@ def print_error(command: str, error: object) -> None:
 def print_line(text: str, stream: TextIO | None = None) -> None:
     """Print a line to `stream` (default: standard output); escape characters that its encoding lacks.
 
-    It is no error if the reader has closed the pipe.
+    A closed pipe is no error.
     """
     to = stream or sys.stdout
     if isinstance(to, io.TextIOWrapper):

@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
 def report(args: argparse.Namespace) -> int:
     """Print the report of a data set, and return the exit status.
 
-    It is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for wrong usage.
+    The status is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for
+    wrong usage.
     """
     try:
         data_files(args.file)

@@ -32,7 +32,7 @@ QUESTIONS = ("What is fastsft?", "Can you explain what a token is?")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write data and a model, train it, and print replies before and after; return the exit status."""
+    """Write data and a model, train, and print replies before and after; return the exit status."""
     args = parse(arguments)
     folder: Path = args.output_dir
     start = time.perf_counter()

@@ -110,7 +110,7 @@ def small_config(
     tie_word_embeddings: bool = False,
     model_type: str = "llama",
 ) -> dict[str, Any]:
-    """Return the content of `config.json`. ValueError if `num_heads` does not divide `hidden_size`."""
+    """Return a `config.json`. ValueError if `num_heads` does not divide `hidden_size`."""
     if hidden_size % num_heads:
         raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
     return {

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the options of `fastsft doctor`; return them and the remaining arguments, the training flags."""
+    """Parse the doctor's own options; return them, and the remaining arguments (training flags)."""
     parser = CommandParser(
         prog="fastsft doctor",
         description=__doc__,

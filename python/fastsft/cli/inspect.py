@@ -22,7 +22,8 @@ from fastsft.sources.readers import MAX_RECORD_BYTES
 def main(arguments: Sequence[str]) -> int:
     """Print the inspected records, and return the exit status.
 
-    It is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for wrong usage.
+    The status is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for
+    wrong usage.
     """
     args = parse(arguments)
     try:

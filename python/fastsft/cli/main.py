@@ -96,7 +96,7 @@ def _unknown(command: str) -> str:
 
 
 def print_path(arguments: Sequence[str]) -> int:
-    """Print the absolute path of a training module, for launchers that need a path."""
+    """Print a training module's absolute path, for launchers that need a path."""
     parser = CommandParser(
         prog="fastsft path",
         description='The file of a training module: torchrun "$(fastsft path train_mem)" FLAGS',

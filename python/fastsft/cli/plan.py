@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the plan and return 0; if no plan fits, print what would fit and return 1."""
+    """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.local_world_size is None:

@@ -40,7 +40,7 @@ _OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
 def main(arguments: Sequence[str]) -> int:
     """Check or compare directories, and return the exit status.
 
-    It is 0 if no check failed or the compared weights are equal, 1 if not, 2 if an argument is not a
+    The status is 0 if no check failed or the compared weights are equal, 1 if not, 2 if an argument is not a
     directory.
     """
     args = parse(arguments)
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
-    """Yield the result of each check. trust_remote_code: run the model class in the directory's own code."""
+    """Yield each check's result. trust_remote_code: run the model class in the directory's own code."""
     subject, checks = ExaminedDirectory(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"], checks["transformers"]

@@ -35,7 +35,7 @@ _MOST_LINES = 6
 class Result:
     """The result of a check.
 
-    mark: `ok`, `warning`, `failed` or `not checked`. way_out: a hint what to do, unless the mark is `ok`.
+    mark: `ok`, `warning`, `failed` or `not checked`. way_out: a hint at a remedy, unless the mark is `ok`.
     """
 
     name: str
@@ -57,13 +57,13 @@ class NotCheckedError(Exception):
 
 
 class Examined:
-    """Base class of what checks examine.
+    """Base class for the subjects that checks examine.
 
     Checks set attributes that later checks need; an attribute stays None if a check could not set it.
     """
 
     def need(self, name: str, description: str) -> Any:
-        """Return the attribute `name`. NotCheckedError, with `description`, if it is None."""
+        """Return the attribute `name`. NotCheckedError, with `description`, for None."""
         value = getattr(self, name)
         if value is None:
             raise NotCheckedError(f"needs {description}")
@@ -74,7 +74,7 @@ class Examined:
 class ExaminedRun(Examined):
     """A run before training.
 
-    values: the parsed value of each flag. ranks: number of ranks that will train. records: number of records
+    values: the parsed value of each flag. ranks: how many ranks will train. records: number of records
     to read from each data file. given: where each given flag comes from. rows: the rows made from the records
     that were read. has_all_rows: True if those are all records.
     """
@@ -212,7 +212,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def count_text(results: Iterable[Result]) -> str:
-    """Return the number of results by mark, such as `11 ok, 1 warning, 1 failed`."""
+    """Count the results by mark, such as `11 ok, 1 warning, 1 failed`."""
     counts = Counter(result.mark for result in results)
     plural = "s" if counts[WARNING] != 1 else ""
     parts = [f"{counts[OK]} ok", f"{counts[WARNING]} warning{plural}", f"{counts[FAILED]} failed"]

@@ -49,7 +49,7 @@ def check_eval_data(run: ExaminedRun) -> str:
 
 
 def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
-    """Label the first records in `path`; return the labelled data, whether it is complete, and a summary."""
+    """Label the first records in `path`; return the data, whether all records were read, and a summary."""
     try:
         files = data_files(path, fetch=False)
     except ValueError as error:
@@ -113,7 +113,7 @@ _PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
 
 
 def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
-    """Return an input of the first `records` records of a file, and whether these are all of its records.
+    """Return an input with a file's first `records` records, and whether these are all.
 
     Positions in error messages are those in the file. DataError if the first 64 MiB contain no whole record.
     """

@@ -166,7 +166,7 @@ def _finished(folder: Path) -> str:
 
 
 def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
-    """Return the sizes of the saved weights and of a whole checkpoint [bytes].
+    """Return the sizes that saved weights and a whole checkpoint have [bytes].
 
     NotCheckedError if the model could not be opened.
     """
@@ -180,14 +180,14 @@ def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
 
 
 def _parameters(run: ExaminedRun) -> int:
-    """Return the number of the model's parameters, without adapters."""
+    """Count the model's parameters, without adapters."""
     return sum(math.prod(shape) for _, shape in run.shapes)
 
 
 def _model_bytes(run: ExaminedRun) -> int:
-    """Return the size of the model in --save_dtype [bytes].
+    """Return the model's size in --save_dtype [bytes].
 
-    NotCheckedError if --save_dtype is auto and the dtype of the source model is unknown.
+    NotCheckedError if --save_dtype is auto and the source model's dtype is unknown.
     """
     auto = run.resolved_args.save_dtype == "auto"
     dtype = run.need("weights_dtype", "weights that can be read") if auto else run.resolved_args.save_dtype
@@ -195,7 +195,7 @@ def _model_bytes(run: ExaminedRun) -> int:
 
 
 def _merged_bytes(run: ExaminedRun) -> int:
-    """Return the size of the merged model [bytes]; 0 if --save_merged is not given."""
+    """Return the merged model's size [bytes]; 0 if --save_merged is not given."""
     return _model_bytes(run) if run.lora_args is not None and run.lora_args.save_merged else 0
 
 
@@ -229,7 +229,7 @@ def check_space(run: ExaminedRun) -> str:
 
 
 def check_write_rate(run: ExaminedRun) -> str:
-    """Measure the write rate of the disk.
+    """Measure the disk's write rate.
 
     Blocks of 16 MiB are written to an unnamed file and synced, up to four times within 2 s.
     """

@@ -41,14 +41,14 @@ OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
 
 
 def examine_installation(skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield the result of each check of the installation. skip: names of checks to leave out."""
+    """Yield each result from the installation's checks. skip: names of checks to leave out."""
     for name, (check, way_out) in OF_INSTALLATION.items():
         if name not in skip:
             yield examined(name, check, way_out)
 
 
 def examine_run(run: ExaminedRun, skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield the result of each check of a run. skip: names of checks to leave out.
+    """Yield each result from a run's checks. skip: names of checks to leave out.
 
     If a launcher started several ranks, all of them call this, and the check of their communication comes
     first.

@@ -71,7 +71,7 @@ def check_gpus() -> str:
 
 
 def check_threads() -> str:
-    """Check that parallel loops of the native core use all threads of a rank."""
+    """Check that parallel loops in the native core use all threads that a rank has."""
     from fastsft import _C
 
     cores, threads = len(os.sched_getaffinity(0)), threads_per_rank()
@@ -133,7 +133,7 @@ def _makes_a_step(run: ExaminedRun) -> bool:
 
 
 def room_of(args: object) -> MemoryBudget:
-    """Return the memory budget of this rank, without asking other ranks."""
+    """Return this rank's memory budget, without asking other ranks."""
     device = str(getattr(args, "device", "cpu"))
     host = usable_memory("cpu", available_host_memory() // launch().local_world_size)
     if device == "cpu":

@@ -74,7 +74,7 @@ def _extend_context(model: CausalLM, longest: int) -> None:
 
 
 def directory_here(name: str, cache_dir: str | None) -> Path:
-    """Return the directory of a model. ProblemError if it is a hub model that was not downloaded before."""
+    """Return a model's directory. ProblemError for a hub model that was not downloaded before."""
     if (path := local_directory(name)) is not None:
         return path
     import huggingface_hub
@@ -114,7 +114,7 @@ def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
 
 
 def weights_text(stored: StoredWeights) -> str:
-    """Return a summary of the weight files, such as `2 files, 290 tensors, BF16`."""
+    """Summarize the weight files, such as `2 files, 290 tensors, BF16`."""
     dtypes = ", ".join(sorted({tensor.dtype for tensor in stored.tensors.values()}))
     count = f"{len(stored.files)} file{'' if len(stored.files) == 1 else 's'}"
     return f"{count}, {len(stored.tensors)} tensors, {dtypes}"

@@ -33,7 +33,7 @@ _STOP_TOKENS = "stop_token_ids"  # attribute of the tokenizer that model/config.
 def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
     """Write data_report.json and return its path.
 
-    It has counts for `train` and `eval`, and how their labels were made. data_module: from
+    The file has counts for `train` and `eval`, and how their labels were made. data_module: from
     make_supervised_data_module, or a script's own. For a data set that fastsft did not label, only its class
     and number of rows are written. See docs/spec/fastchat_labels.md, section 4.1.
     """
@@ -128,7 +128,7 @@ def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDa
 def _texts_between(native: _C.Tokenizer, ids: list[int], edges: list[int]) -> Iterator[str]:
     """Yield the text between each two edges.
 
-    It is decoded after a letter, because decoding drops a space at the beginning.
+    The ids are decoded after a letter, because decoding drops a space at the beginning.
     """
     letter = native.encode("a")
     before = native.decode(letter)

@@ -38,8 +38,8 @@ class Inspection(InspectedData):
     """A data set as training would see it. A notebook shows the object as HTML; `print` shows text.
 
     records: the records that were chosen. report: _C.DataReport of the whole data set, with the numbers of
-    data_report.json. lengths: number of rows by tokens. learned: number of rows by targets. faults: errors
-    that would stop training (the first thousand of num_faults). num_matching: number of records that match
+    data_report.json. lengths: row counts by tokens. learned: row counts by targets. faults: errors
+    that would stop training (the first thousand of num_faults). num_matching: how many records match
     `record` and `only`. unit: unit of lengths, "tokens", or "bytes" if no model was given.
     """
 
@@ -81,9 +81,9 @@ def inspect(
     ...). random: True to choose records at random by `seed`, instead of the first records.
     role_map: additional role names, as {"alice": "user"} or "alice=user".
     show_progress: True to show a bar or lines on standard error while reading.
-    max_record_bytes: the most bytes of a record in a file. data_format: format of records; default: detected.
-    settings: mask_policy, template, chat_template_name, train_turns, role_aliases, on_bad_sample, overlong,
-    boundary_tokens (labelling.LabelSettings).
+    max_record_bytes: the most bytes that a record in a file may have. data_format: record format; default:
+    detected. settings: mask_policy, template, chat_template_name, train_turns, role_aliases, on_bad_sample,
+    overlong, boundary_tokens (labelling.LabelSettings).
     ValueError for options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
@@ -100,7 +100,7 @@ def inspect(
 
 @dataclass(frozen=True)
 class InspectionSetup:
-    """A tokenizer and the labeller that uses it. width: the most tokens of a row. unit: unit of lengths."""
+    """A tokenizer and its labeller. width: the most tokens in a row. unit: the unit for lengths."""
 
     model: str
     native: _C.Tokenizer
@@ -118,7 +118,7 @@ class InspectionSetup:
         max_record_bytes: int = MAX_RECORD_BYTES,
         data_format: str = "auto",
     ) -> Inspection:
-        """Read `data` once, and inspect it. ValueError if it has no record, or if a record is too long."""
+        """Read and inspect `data` once. ValueError if there is no record, or if a record is too long."""
         name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:

@@ -97,7 +97,7 @@ class InspectedRecord:
 
     @property
     def name(self) -> str:
-        """The record's id, or its number if it has no id."""
+        """The record's id, or its number if there is no id."""
         return self.id or str(self.number)
 
     @property

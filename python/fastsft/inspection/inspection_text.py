@@ -222,7 +222,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
-    """Return at most `most` bins of equal, round width. counts: value (0 or more) -> number of rows."""
+    """Return at most `most` bins of equal, round width. counts: value (0 or more) -> row count."""
     if not counts:
         return []
     first, last = min(counts), max(counts)
@@ -236,7 +236,7 @@ def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
 def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
     """Return a line for each bin: its values, a bar of at most `width` characters, rows and share of rows.
 
-    counts: value -> number of rows.
+    counts: value -> row count.
     """
     ranges = bins(counts)
     total, highest = sum(bar.count for bar in ranges), max((bar.count for bar in ranges), default=0)
@@ -249,7 +249,7 @@ def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
 
 
 def median(counts: Mapping[int, int]) -> int:
-    """Return the lower median of all values; 0 if there are none. counts: value -> number of rows."""
+    """Return the lower median of all values; 0 if there are none. counts: value -> row count."""
     left = (sum(counts.values()) + 1) // 2
     for value in sorted(counts):
         left -= counts[value]

@@ -83,7 +83,7 @@ def _follow(ranks: Ranks, view: View, run: RunState, interrupts: Interrupts) -> 
 class _Answer:
     """Callback that ends the ranks after an interrupt, and reports ranks that take long to exit.
 
-    It is called several times a second.
+    `Ranks.messages` calls the object several times a second.
     """
 
     def __init__(self, ranks: Ranks, interrupts: Interrupts) -> None:
@@ -138,10 +138,10 @@ def _job(
 
 
 def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
-    """Return the number of GPUs on this machine; 1 if there is none, or if the arguments choose the CPU.
+    """Count the GPUs on this machine; 1 if there is none, or if the arguments choose the CPU.
 
-    It is also 1 if the arguments cannot be parsed, because one rank then reports the error; but a script may
-    have arguments of its own.
+    Also 1 if the arguments cannot be parsed, because one rank then reports the error. A script's arguments
+    may be its own, however.
     """
     try:
         if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):

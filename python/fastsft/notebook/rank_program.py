@@ -1,6 +1,7 @@
 """The program of a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
 
-It reads its job as a line of JSON from standard input, which stays open as long as the parent process lives.
+The program reads its job as a line of JSON from standard input, which stays open as long as the parent
+process lives.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ class RunState:
 
 
 class View:
-    """Base class of views in the process that started a run. It shows nothing, because rank 0 prints lines.
+    """Base class for views in the process that started a run.
+
+    This one shows nothing, because rank 0 prints lines.
 
     is_silent: True if the ranks must not print.
     """
@@ -127,7 +129,7 @@ def view_for(plot: bool) -> View:
 
 
 class LossPlot:
-    """The curves of a run, which a notebook shows as a drawing. svg: its SVG elements, one for each panel."""
+    """A run's curves, which a notebook shows as a drawing. svg: its SVG elements, one for each panel."""
 
     def __init__(self, log_history: Iterable[Mapping[str, Any]]) -> None:
         self.history = LossHistory.of(log_history)

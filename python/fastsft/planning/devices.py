@@ -46,7 +46,7 @@ def usable_memory(device: str, free: float) -> int:
 def rank_memory(device: str) -> int:
     """Return the bytes that every rank can use: the smallest value over all ranks. Collective.
 
-    A rank's memory is what is free on its GPU, or on the CPU an equal share of its machine's available RAM.
+    A rank can use the free memory on its GPU, or on a CPU an equal share of the available RAM.
     """
     if device == "cpu":
         usable = available_host_memory() // launch().local_world_size
@@ -133,7 +133,7 @@ GPUS = (
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """Return the data sheet of `device`; None for a CPU, and for a GPU that is not in the table."""
+    """Return `device`'s data sheet; None for a CPU, and for a GPU that is not in the table."""
     if device.type != "cuda":
         return None
     import torch
@@ -142,5 +142,5 @@ def gpu_of(device: torch.device) -> Gpu | None:
 
 
 def gpu_named(device_name: str) -> Gpu | None:
-    """Return the data sheet for a device name such as "NVIDIA H200"; None if it is not in the table."""
+    """Return the data sheet for a device name such as "NVIDIA H200"; None if the table has none."""
     return next((gpu for gpu in GPUS if gpu.name.lower() in device_name.lower()), None)

@@ -46,7 +46,7 @@ class BatchShape:
 
 
 class GenericSizes(Protocol):
-    """Layout of a generic model, and estimates of its activation memory in bytes, by purpose."""
+    """Layout and estimated activation memory [bytes] by purpose, for a generic model."""
 
     @property
     def layout(self) -> _C.CalledModel: ...
@@ -59,7 +59,7 @@ class EngineSettings:
     """Settings that a rank's memory use depends on.
 
     config_json: the model configuration. threads: CPU threads of the engine.
-    node_size: number of ranks that share one copy of the shards with hybrid strategies; 0: all ranks.
+    node_size: how many ranks share one copy of the shards with hybrid strategies; 0: all ranks.
     generic: layout and activation sizes of a generic model; None for a native model.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
     gpu: data sheet of the GPU, by which the speed of plans is compared; None: unknown.
@@ -121,9 +121,9 @@ class MemoryPlan:
     def staging(self) -> int:
         """Host memory in bytes to which this rank copies its part of a checkpoint; not part of `total`.
 
-        It is as large as offloaded float32 master weights and moments. With a GPU, these are page-locked
-        pieces whose sizes are powers of two. If the host has too little memory for them, training waits until
-        a save is finished (checkpoint/saver.py).
+        The copy is as large as offloaded float32 master weights and moments. With a GPU, these are
+        page-locked pieces whose sizes are powers of two. If the host has too little memory for them, training
+        waits until a save is finished (checkpoint/saver.py).
         """
         held = self.setting.with_state(strategy="full_shard", offload=True, **FLOAT32_MASTERS)
         on_host, on_device = (

@@ -1,6 +1,6 @@
 """Chooses the memory plan: the fastest token budget and recompute policy that fit into memory.
 
-If none fits, the error names changes of flags that would.
+If none fits, the error names flag changes that would.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PlanRequest:
         return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
 
     def reduced(self, setting: EngineSettings, work: BatchShape) -> EngineSettings:
-        """Return `setting` with sync_each_batch as requested; True if the request leaves it open."""
+        """Return `setting` with sync_each_batch as requested, by default True."""
         once = self.sync_each_batch is False and setting.may_reduce_once
         return setting.with_state(sync_each_batch=not (once and (self.is_final or work.micro_batches > 1)))
 
@@ -110,12 +110,12 @@ class MemoryBudget:
 def choose_plan(
     setting: EngineSettings, request: PlanRequest, shape_of: BatchShapeOf, memory: MemoryBudget
 ) -> MemoryPlan:
-    """Return the fastest plan that fits. ValueError if none fits; it names changes of flags that would fit.
+    """Return the fastest plan that fits. ValueError if none fits, with flag changes that would fit.
 
     shape_of: returns the batch shape for a token budget. On a GPU, only speed decides. On a CPU, whose memory
     is shared with other programs, speed decides only the token budget. The recompute policy is then the
     fastest whose activations take at most a quarter of the bytes of parameters, gradients and optimizer state
-    (with adapters: of the memory budget). If there is none, it is the last policy before `block` that fits,
+    (with adapters: of the memory budget). If there is none, choose the last policy before `block` that fits,
     or `block`. If the user left sync_each_batch open and a step has several micro-batches, gradients are
     reduced once per step, provided that this fits.
     """
@@ -203,7 +203,7 @@ def _sizes(plan: MemoryPlan) -> str:
 def _changes(
     plan: MemoryPlan, request: PlanRequest, shape_of: BatchShapeOf
 ) -> Iterator[tuple[str, MemoryPlan]]:
-    """Yield each change of flags that may save memory, as text, and the plan that results."""
+    """Yield each flag change that may save memory, as text, and the plan that results."""
     setting, state = plan.setting, plan.setting.state
     work = shape_of(plan.token_budget)
 

@@ -1,4 +1,4 @@
-"""Computes the number of steps of a run, and the rows of each step.
+"""Computes how many steps a run has, and which rows belong to each step.
 
 The rules are those of docs/spec/trainer_semantics.md, sections 3 to 6.
 """
@@ -91,7 +91,7 @@ def single_step(
     token_budget: int,
     cost: tuple[float, ...],
 ) -> _C.GroupPlan:
-    """Plan this rank's part of a step that has all rows of `native`.
+    """Plan this rank's part of a step with all rows in `native`.
 
     native: rows ordered by micro-batch, then by rank. micro_batches: number of transformers' micro-batches
     per rank, all of one size. Other arguments are as in `step_source`.

@@ -65,7 +65,7 @@ class Prediction(NamedTuple):
 
 
 def why_not(plan: MemoryPlan) -> str:
-    """Return the reason why this plan's speed cannot be predicted; "" if it can."""
+    """Return the reason why this plan's speed cannot be predicted; "" if there is none."""
     from fastsft import _C
 
     setting, state = plan.setting, plan.setting.state

@@ -108,16 +108,16 @@ class Axes:
 
     @property
     def right(self) -> int:
-        """x coordinate of the right end of the axis."""
+        """x coordinate at the axis's right end."""
         return self.width - RIGHT
 
     def x(self, step: float) -> float:
-        """Return the x coordinate of a step."""
+        """Return a step's x coordinate."""
         share = (step - self.steps[0]) / (self.steps[1] - self.steps[0])
         return LEFT + share * (self.right - LEFT)
 
     def y(self, value: float) -> float:
-        """Return the y coordinate of a value."""
+        """Return a value's y coordinate."""
         share = (value - self.values[0]) / (self.values[1] - self.values[0])
         return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
 
@@ -225,7 +225,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8) -> s
 
 @dataclass(frozen=True)
 class Bar:
-    """The number of rows whose value is in [begin, end)."""
+    """How many rows have a value in [begin, end)."""
 
     begin: int
     end: int
@@ -233,7 +233,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], most: int) -> str:
-    """Return the chart as SVG: numbers of rows over numbers of tokens. most: where the token axis ends."""
+    """Return the chart as SVG: row counts over token counts. most: where the token axis ends."""
     columns = "".join(_columns(bars))
     axes = _bar_axes(bars, title.lower(), most)
     return _element("svg", columns + axes, viewBox="0 0 480 150", role="img", aria_label=title)

@@ -30,7 +30,7 @@ def duration_text(seconds: float) -> str:
 
 
 def page_width() -> int:
-    """Return the number of columns: COLUMNS if it is set, else the terminal's width, else 110."""
+    """Return the column count: COLUMNS if set, else the terminal's width, else 110."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
     return _WIDTH_WITHOUT_TERMINAL

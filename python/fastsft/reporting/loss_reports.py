@@ -36,7 +36,7 @@ _PICTURE_INCHES, _DOTS_PER_INCH = 9.0, 110
 
 
 class LossReports(TrainerCallback):
-    """Callback that writes the curves at saves and at the end of a run, also if it ends early.
+    """Callback that writes the curves at saves and at a run's end, even an early end.
 
     Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, one warning says so.
     """
@@ -122,7 +122,7 @@ def write_loss_files(
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
-    """Return names and texts of settings that help to read the curves."""
+    """Return names and texts for settings that help to read the curves."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {

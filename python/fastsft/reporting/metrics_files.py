@@ -63,7 +63,7 @@ def _readable(name: str, value: float) -> float | str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the metrics that the file has from earlier splits; if it is unreadable, archive it."""
+    """Return the metrics that the file has from earlier splits; archive an unreadable file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -111,7 +111,7 @@ def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
 
 
 def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the content of train_results.json if the same training wrote it, else {}."""
+    """Return what train_results.json contains if the same training wrote the file, else {}."""
     try:
         metrics_before = read_json_object(folder / "train_results.json")
     except (ValueError, OSError):

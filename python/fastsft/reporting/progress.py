@@ -92,7 +92,7 @@ class Progress(TrainerCallback):
     def on_train_stopped(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Close the progress bar, so that an error message is printed below it."""
+        """Close the progress bar, so that an error message is printed below the bar."""
         self._end()
 
     @contextmanager

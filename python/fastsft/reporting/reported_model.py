@@ -1,4 +1,4 @@
-"""The parts of a model that the start and end pages of a run read."""
+"""The parts of a model that start and end pages read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ReportedSettings(Protocol):
 
     @property
     def use_rslora(self) -> bool:
-        """True if the denominator of the scale is the square root of the rank."""
+        """True if the scale's denominator is the square root of the rank."""
 
     @property
     def lora_dropout(self) -> float:
@@ -88,4 +88,4 @@ class ReportedAdapters(ReportedModel, Protocol):
         """True if the base model's linear layers are stored in four bits."""
 
     def num_trained_parameters(self) -> int:
-        """Return the number of trained parameters, in adapters and in the model's own tensors."""
+        """Count the trained parameters, in adapters and in the model's own tensors."""

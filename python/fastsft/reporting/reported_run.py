@@ -1,4 +1,4 @@
-"""The parts of a Trainer that the start and end pages of a run read."""
+"""The parts of a Trainer that start and end pages read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReportedLosses(Protocol):
-    """The logged losses of a run."""
+    """A run's logged losses."""
 
     @property
     def diluted(self) -> Sequence[int]:
@@ -37,7 +37,7 @@ class ReportedFaults(Protocol):
 
 
 class ReportedSteps(Protocol):
-    """The losses of a run's steps, and the faults that they show."""
+    """A run's step losses, and the faults that they show."""
 
     @property
     def losses(self) -> ReportedLosses:
@@ -49,7 +49,7 @@ class ReportedSteps(Protocol):
 
 
 class ReportedPlan(Protocol):
-    """The memory and the micro-batches of a run."""
+    """Memory and micro-batches for a run."""
 
     memory: MemoryBudget
     token_budget: int  # the most tokens of a micro-batch
@@ -67,7 +67,7 @@ class ReportedRun(Protocol):
 
     @property
     def args(self) -> TrainingArguments:
-        """The arguments of the run."""
+        """The run's arguments."""
 
     @property
     def model(self) -> ReportedModel:
@@ -79,7 +79,7 @@ class ReportedRun(Protocol):
 
     @property
     def state(self) -> TrainerState:
-        """The state of the training loop."""
+        """The training loop's state."""
 
     @property
     def train_dataset(self) -> object:
@@ -91,24 +91,24 @@ class ReportedRun(Protocol):
 
     @property
     def train_rows(self) -> TokenRows:
-        """The rows of train_dataset."""
+        """The rows in train_dataset."""
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """The rows of eval_dataset, by name if there are several data sets; None if there is none."""
+        """The rows in eval_dataset, by name if there are several data sets; None if there is none."""
 
     @property
     def plan(self) -> RunPlan:
-        """The numbers of steps and epochs of the run."""
+        """The run's step and epoch counts."""
 
     @property
     def progress(self) -> Progress:
-        """The times and tokens of the run so far."""
+        """The run's times and tokens so far."""
 
     @property
     def planner(self) -> ReportedPlan:
-        """The memory and the micro-batches of the run."""
+        """Memory and micro-batches for the run."""
 
     @property
     def stepper(self) -> ReportedSteps:
-        """The losses of the run's steps, and the faults that they show."""
+        """The run's step losses, and the faults that they show."""

@@ -56,7 +56,7 @@ def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
 
 
 def data_line(trainer: ReportedRun) -> str:
-    """Return the numbers of conversations and tokens for training and evaluation."""
+    """Return conversation and token counts for training and evaluation."""
     text = _data_text(trainer.train_rows)
     if trainer.eval_dataset is None:
         return text
@@ -105,7 +105,7 @@ def compute_line(trainer: ReportedRun) -> str:
 
 
 def batch_line(trainer: ReportedRun) -> str:
-    """Return the number of conversations per step, and the most tokens per micro-batch."""
+    """Return conversations per step and the token budget per micro-batch."""
     args = trainer.args
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return (
@@ -134,7 +134,7 @@ def process_line(args: TrainingArguments) -> list[str]:
 
 
 def steps_line(trainer: ReportedRun) -> str:
-    """Return the number of steps, and the learning rate schedule."""
+    """Return step count and learning rate schedule."""
     args, plan = trainer.args, trainer.plan
     warmup = args.get_warmup_steps(plan.max_steps)
     return (
@@ -155,7 +155,7 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def packing_line(trainer: ReportedRun) -> str:
-    """Return the number and size of micro-batches, the balance between ranks, and the padding avoided."""
+    """Return count and size for micro-batches, the balance between ranks, and the padding avoided."""
     packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
         return (
@@ -251,7 +251,7 @@ _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def trained_line(model: ReportedModel) -> str:
-    """Return what is trained, such as `LoRA r 8, alpha 16 on q_proj: ...` or `all 12,345,678 parameters`."""
+    """Return the trained parts as text, `LoRA r 8, alpha 16 on q_proj: ...` or `all 12,345 parameters`."""
     if model.adapter_facts() is None:
         return f"all {model.num_parameters():,} parameters"
     adapted = cast("ReportedAdapters", model)  # only adapted models have facts

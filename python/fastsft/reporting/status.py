@@ -1,4 +1,4 @@
-"""The status of a run, as text or as events for a parent process, and the reason of an early end."""
+"""The status that a run reports as text or as events, and the reason for an early end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def status_text(status: Status, width: int) -> str:
 
 
 class Display:
-    """Base class of progress displays; each method handles one event."""
+    """Base class for progress displays; each method handles one event."""
 
     def begin(self, status: Status, run: Run) -> None:
         """Handle the begin of a training, at `status.step`."""
@@ -142,6 +142,6 @@ def stop_reason(error: BaseException) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal, such as SIGTERM for 15."""
+    """Return a signal's name, such as SIGTERM for 15."""
     names = {int(item): item.name for item in signal.Signals}
     return names.get(number, f"signal {number}")

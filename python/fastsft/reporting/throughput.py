@@ -1,4 +1,4 @@
-"""Measures the speed of a run: times of its steps and phases, the time left, and MFU."""
+"""Measures a run's speed: times of its steps and phases, the time left, and MFU."""
 
 from __future__ import annotations
 

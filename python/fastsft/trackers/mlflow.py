@@ -21,7 +21,7 @@ _log = logging.getLogger("fastsft")
 class MlflowTracker(Tracker):
     """Tracker that logs metrics under their names in log_history, and settings as MLflow parameters.
 
-    It follows the environment variables that transformers follows: MLFLOW_TRACKING_URI,
+    The tracker follows the environment variables that transformers follows: MLFLOW_TRACKING_URI,
     MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS (JSON), MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
     """
 

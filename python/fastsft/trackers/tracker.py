@@ -1,4 +1,4 @@
-"""Base class of trackers, which log on global rank 0, and their selection by `--report_to`."""
+"""Base class for trackers, which log on global rank 0, and their selection by `--report_to`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrackedModel(Protocol):
 
 
 class Tracker(TrainerCallback):
-    """Base class of trackers.
+    """Base class for trackers.
 
     name: the value for --report_to. library: the name for import and pip. An error in `open` ends the
     training, which has not begun yet. A later error is logged once and switches the tracker off, so that a
@@ -64,7 +64,7 @@ class Tracker(TrainerCallback):
         raise NotImplementedError
 
     def log(self, logs: Values, step: int) -> None:
-        """Log the values of one step."""
+        """Log one step's values."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -101,7 +101,7 @@ class Tracker(TrainerCallback):
         model: TrackedModel | None = None,
         **_: object,
     ) -> None:
-        """Log values; if the tracker is not open, as in an evaluation without training, open it first."""
+        """Log values; first open a tracker that is not open, as in an evaluation without training."""
         self._begin(args, state, model, training=False)
         if self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
@@ -120,7 +120,7 @@ class Tracker(TrainerCallback):
         self.stop(failed=True)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Close the run if it is open. failed: True if the training stopped early."""
+        """Close an open run. failed: True if the training stopped early."""
         if self._is_open:
             self._guarded(lambda: self.close(failed=failed))
             self._is_open = False

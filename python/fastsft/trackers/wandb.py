@@ -51,7 +51,7 @@ class WandbTracker(Tracker):
             self._wandb.config["model/num_parameters"] = model.num_parameters()
 
     def log(self, logs: Values, step: int) -> None:
-        """Log the values of a step; values for the whole run also go into the summary."""
+        """Log a step's values; values for the whole run also go into the summary."""
         for name in _SUMMARY:
             if name in logs:
                 self._wandb.run.summary[name] = logs[name]
@@ -66,6 +66,6 @@ class WandbTracker(Tracker):
         return self._wandb.run is None
 
     def close(self, *, failed: bool) -> None:
-        """Finish the wandb run if the tracker began it; a run that the script began stays open."""
+        """Finish a wandb run that the tracker began; a run that the script began stays open."""
         if self._begun and self._wandb.run is self._run:
             self._wandb.finish(**({"exit_code": 1} if failed else {}))

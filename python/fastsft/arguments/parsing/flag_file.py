@@ -75,7 +75,7 @@ def flag_defaults(
     """Return the values of a file as argparse's defaults, by field.
 
     Strings are converted as on the command line. For a string field, numbers and dates become their text in
-    the file, and a list of data files is joined by commas. Other values must have the type of the field.
+    the file, and a list of data files is joined by commas. Other values must have the field's type.
     ValueError names all wrong values and all unknown keys, with hints.
     """
     defaults: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
 
 
 def _as_word(value: object, field: str) -> str | None:
-    """Return a number, date or list of files as a word of a command line; None for other values."""
+    """Return a number, a date or listed files as a command-line word; None for other values."""
     if isinstance(value, Written):
         return value.text
     if type(value) is int:  # from JSON
@@ -190,7 +190,7 @@ def yaml_loader(text: str) -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """Parse the YAML document in `text` with `yaml_loader`. yaml.YAMLError if it is not valid."""
+    """Parse the YAML document in `text` with `yaml_loader`. yaml.YAMLError if the text is not valid."""
     return yaml_loader(text).get_single_data()
 
 

@@ -29,7 +29,7 @@ def near_flag(name: str, names: Iterable[str]) -> str | None:
 
 
 def slips(given: str, other: str, limit: int) -> int:
-    """Return the number of typing errors between two names, but at most limit + 1.
+    """Count the typing errors between two names, but at most limit + 1.
 
     An error is a letter that is missing, added, changed or swapped with its neighbour.
     """

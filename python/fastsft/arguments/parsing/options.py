@@ -123,7 +123,7 @@ _last: tuple[weakref.ref[Namespace], set[str]] | None = None
 class FieldAction(Action):
     """argparse's `store`, which also records the field, so that `fields_on_line` knows the given flags.
 
-    It is in the metadata of fields, so that transformers' HfArgumentParser passes it to argparse, too.
+    The class is in the metadata of fields, so that transformers' HfArgumentParser passes it to argparse, too.
     """
 
     def __call__(

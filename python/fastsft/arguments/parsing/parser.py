@@ -128,7 +128,7 @@ class DataclassParser(ArgumentParser):
         files: Sequence[Path] = (),
         args_file_flag: str | None = None,
     ) -> tuple[Namespace, list[str]]:
-        """Return the values of all fields, before instances are made, and the words that no option accepts.
+        """Return all field values, before instances are made, and the words that no option accepts.
 
         args: words to parse; default: `sys.argv[1:]`. files: files with words that are parsed first; missing
         files are skipped. Afterwards `self.given` has the fields that were given, and where each value comes

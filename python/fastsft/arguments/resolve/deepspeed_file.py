@@ -1,7 +1,7 @@
-"""Reads the content of a DeepSpeed file: resolves other spellings of keys, and rejects unsupported keys.
+"""Reads a DeepSpeed file's content: resolves alternative names, and rejects unsupported keys.
 
-It follows DeepSpeed's runtime/config.py and zero/config.py (aliases, deprecated fields, "auto" as a missing
-value), and the values that accelerate's DeepSpeedPlugin fills in.
+The source is DeepSpeed's runtime/config.py and zero/config.py (aliases, deprecated fields, "auto" as a
+missing value), and the values that accelerate's DeepSpeedPlugin fills in.
 """
 
 from __future__ import annotations
@@ -181,7 +181,10 @@ def check_formats(config: dict[str, Any]) -> None:
 
 
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
-    """Return whether the states `optimizer` and `param` are offloaded. ValueError unless it is to the CPU."""
+    """Return whether the states `optimizer` and `param` are offloaded.
+
+    ValueError for other devices than cpu.
+    """
     offloaded = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):
         device = (zero.get(f"offload_{kind}") or {}).get("device", "none")
@@ -197,7 +200,7 @@ def gathers_16bit(zero: dict[str, Any]) -> bool:
 
 
 def checked_optimizer(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return `optimizer.params`; None if there is no such section. ValueError unless it is AdamW."""
+    """Return `optimizer.params`; None if there is no such section. ValueError unless the type is AdamW."""
     section = config.get("optimizer")
     if section is None:
         return None
@@ -214,7 +217,7 @@ def checked_optimizer(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def checked_scheduler(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the section `scheduler`, or None. ValueError unless it is WarmupLR or WarmupDecayLR."""
+    """Return the section `scheduler`, or None. ValueError unless the type is WarmupLR or WarmupDecayLR."""
     section = config.get("scheduler")
     if section is None:
         return None

@@ -1,4 +1,4 @@
-"""Warns of given flags that have no effect, and of unusual values."""
+"""Warns about given flags without effect, and about unusual values."""
 
 from __future__ import annotations
 

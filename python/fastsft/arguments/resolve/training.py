@@ -203,7 +203,7 @@ def _check_saved_when_evaluated(args: ArgumentFields) -> None:
 def resolve_cadence(args: object, kind: str) -> None:
     """Check the field <kind>_steps if <kind>_strategy is "steps".
 
-    ValueError unless it is above 0, and an integer if above 1.
+    ValueError unless the number is above 0, and an integer if above 1.
     """
     steps = getattr(args, f"{kind}_steps")
     if getattr(args, f"{kind}_strategy") != "steps":

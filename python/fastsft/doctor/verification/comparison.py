@@ -102,7 +102,7 @@ def _distance(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
 
 
 def summed(results: Iterator[Difference | int], report: Callable[[Difference], object]) -> Comparison:
-    """Collect the results of `compare`; call `report` with each difference as soon as it is found."""
+    """Collect the results from `compare`; call `report` at once with each difference."""
     equal = 0
     differing: list[Difference] = []
     missing: list[Difference] = []

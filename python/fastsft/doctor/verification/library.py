@@ -75,7 +75,7 @@ def _scale(owner: Any, name: str) -> float:
 
 
 def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line for each tensor of rotary frequencies that differs from that of fastsft's engine."""
+    """Return a line for each tensor with rotary frequencies that differ from those in fastsft's engine."""
     import torch
 
     reference = _rotations(opened)
