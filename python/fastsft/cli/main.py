@@ -43,7 +43,7 @@ COMMANDS = {
 }
 
 MODULES = ("train", "train_mem", "train_xformers")
-_RUNS = ("train", "demo")  # commands that print a log; others print a result
+_RUNS = ("train", "demo")  # commands that print a log; the other commands print a result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    if arguments is None:  # this process runs the command alone
+    if arguments is None:  # called as a program: this process runs this one command and exits
         end_at_interrupt()
     module, _, function = COMMANDS[parsed.command][0].rpartition(".")
     run = getattr(importlib.import_module(module), function)
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # at exit the interpreter would flush the stream again
+    except BrokenPipeError:  # otherwise the interpreter would flush the stream at exit, and fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -110,7 +110,7 @@ def print_path(arguments: Sequence[str]) -> int:
 
 
 def version() -> str:
-    """Return the installed version; a source tree that was not installed has none."""
+    """Return the installed version, or a text saying that this source tree is not installed."""
     try:
         return importlib.metadata.version("fastsft")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A model as the pages about its run see it."""
+"""The parts of a model that start and end pages read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class ReportedModel(Protocol):
-    """Its place, its size and what a step costs."""
+    """A model's directory, size and compute cost."""
 
     @property
     def source_directory(self) -> Path:
@@ -16,60 +16,60 @@ class ReportedModel(Protocol):
 
     @property
     def recompute(self) -> str:
-        """The parts that the backward pass computes again."""
+        """The recompute policy: which activations the backward pass computes again."""
 
     @property
     def attention_kernel(self) -> str | None:
-        """The kernel of attention on a GPU; None on a CPU, and where transformers computes it."""
+        """The attention kernel on a GPU; None on a CPU, or if transformers computes attention."""
 
     def num_parameters(self) -> int:
         """Return the number of all parameters."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return the operations of a conversation, as _C.conversation_cost."""
+        """Return the linear and quadratic FLOPs per conversation token, as _C.conversation_cost."""
 
     def adapter_facts(self) -> Mapping[str, object] | None:
-        """Return facts about the adapters; None without adapters."""
+        """Return facts about the adapters; None if the whole model is trained."""
 
 
 class Ranked(Protocol):
-    """An adapter of a linear."""
+    """The adapter of one linear layer."""
 
     @property
     def rank(self) -> int:
-        """Columns of its A."""
+        """The LoRA rank r."""
 
 
 class ReportedTargets(Protocol):
-    """Linear layers that have adapters."""
+    """The linear layers that have adapters."""
 
     @property
     def adapters(self) -> Sequence[Ranked]:
-        """Adapters, one for each adapted linear layer."""
+        """The adapters, one for each adapted linear layer."""
 
     @property
     def modules(self) -> Sequence[str]:
-        """Last parts of their names."""
+        """The last parts of the adapted layers' names, such as q_proj."""
 
     @property
     def trained(self) -> Collection[str]:
-        """Tensors of the model that are trained as well."""
+        """Names of the model's own tensors that are trained as well."""
 
 
 class ReportedSettings(Protocol):
-    """Values of peft's LoraConfig."""
+    """The values of peft's LoraConfig that pages show."""
 
     @property
     def lora_alpha(self) -> float:
-        """Numerator of the adapters' scale; the rank is the denominator."""
+        """Numerator of the adapters' scale; the denominator is the rank, or its square root."""
 
     @property
     def use_rslora(self) -> bool:
-        """True if the scale is divided by the root of the rank."""
+        """True if the scale's denominator is the square root of the rank."""
 
     @property
     def lora_dropout(self) -> float:
-        """Share of an adapter's inputs that dropout drops."""
+        """Dropout probability of an adapter's inputs."""
 
 
 class ReportedAdapters(ReportedModel, Protocol):
@@ -77,15 +77,15 @@ class ReportedAdapters(ReportedModel, Protocol):
 
     @property
     def settings(self) -> ReportedSettings:
-        """Settings that all adapters share."""
+        """The settings that all adapters share."""
 
     @property
     def targets(self) -> ReportedTargets:
-        """Places of the adapters."""
+        """The layers that have adapters."""
 
     @property
     def four_bits(self) -> bool:
-        """True if the base model's linear layers have four bits."""
+        """True if the base model's linear layers are stored in four bits."""
 
     def num_trained_parameters(self) -> int:
-        """Return the number of trained parameters, in adapters and in tensors of the model."""
+        """Count the trained parameters, in adapters and in the model's own tensors."""
