@@ -1,6 +1,6 @@
 """Tests whether the ranks of a run can communicate, and how fast.
 
-If this file is run as a program, it is one rank of the test.
+If this file is run as a program, it is a rank in the test.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def exchange(device: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Take part in the test as one rank.
+    """Take part in the test as a rank.
 
     Command-line arguments: the device type ("cpu" or "cuda"), and the seconds within which all ranks must
     arrive.

@@ -54,7 +54,7 @@ def check_torch() -> str:
 
 
 def check_gpus() -> str:
-    """List the GPUs. ProblemError if the core has no kernels for one of them."""
+    """List the GPUs. ProblemError if the core has no kernels for a GPU."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

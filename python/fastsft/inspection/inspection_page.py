@@ -1,4 +1,4 @@
-"""Shows an inspection as an HTML page, whose script draws each opened record."""
+"""Shows an inspection as an HTML page whose script draws each opened record."""
 
 from __future__ import annotations
 

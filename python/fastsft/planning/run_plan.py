@@ -130,7 +130,7 @@ def packing_summary(
 
 
 class LongestRows(NamedTuple):
-    """Upper bounds for all steps. tokens, labels: of a row. step_tokens: of one rank in one step."""
+    """Upper bounds for all steps. tokens, labels: of a row. step_tokens: of a rank in a step."""
 
     tokens: int
     labels: int

@@ -64,7 +64,7 @@ class Tracker(TrainerCallback):
         raise NotImplementedError
 
     def log(self, logs: Values, step: int) -> None:
-        """Log one step's values."""
+        """Log a step's values."""
         raise NotImplementedError
 
     def end(self) -> None:
