@@ -148,7 +148,7 @@ class SaveJob:
             self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
-        """On rank 0, lock the directory and post the facts of the save; on other ranks, compare them."""
+        """Lock the directory and post the facts of the save on rank 0; compare them on other ranks."""
         mine = {"step": self._snapshot.step, "format": self._format.name}
         if self.leads:
             self._commit.lock()
